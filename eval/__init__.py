@@ -1,0 +1,1 @@
+"""Predictions + incomplete references -> honest numbers (numpy and scipy only; METRICS in docs/METRICS.md)."""

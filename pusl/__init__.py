@@ -1,0 +1,26 @@
+"""Text + incomplete keyphrases -> a model that gives k different, scored keyphrases for any text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pusl.decoding.generator import KeyphraseGenerator as KeyphraseGenerator
+    from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor as TopKKeyphrasesLogitsProcessor
+
+__version__ = "0.1.0"
+__all__ = ["KeyphraseGenerator", "TopKKeyphrasesLogitsProcessor", "__version__"]
+
+_LAZY = {
+    "KeyphraseGenerator": "pusl.decoding.generator",
+    "TopKKeyphrasesLogitsProcessor": "pusl.decoding.processor",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Torch loads only when a public class is asked for, so that the command line starts at once."""
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'pusl' has no attribute {name!r}")

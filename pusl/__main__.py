@@ -1,0 +1,7 @@
+"""`python -m pusl` is the `pusl` command."""
+
+import sys
+
+from pusl.cli import main
+
+sys.exit(main())

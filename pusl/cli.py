@@ -1,0 +1,105 @@
+"""argv -> one command -> an exit code.
+
+0 done; 2 the user's input or flags are wrong; 1 anything else. Only the chosen command's module is
+imported, and that module imports torch only when it runs, so help is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from eval.files import InputError
+
+COMMANDS = {
+    "demo": ("pusl.commands.demo", "the whole job on an embedded simulated catalog"),
+    "data stats": ("pusl.commands.data_stats", "describe example files: labels per item, skew, overlap"),
+    "data split": ("pusl.commands.data_split", "merge by text and split into train/dev/test (Algorithm 2)"),
+    "data simulate": ("pusl.commands.data_simulate", "a biased shop catalog whose complete labels are known"),
+    "data thin": ("pusl.commands.data_thin", "hide labels of a data set, keeping the full set beside them"),
+    "data convert": ("pusl.commands.data_convert", "XMC files, interaction logs, datasets, CSV -> examples"),
+    "train": ("pusl.commands.train", "fine-tune a T5 model with one of four paradigms"),
+    "post-train": ("pusl.commands.post_train", "PUSL+PT: train again on rich and self-completed items"),
+    "generate": ("pusl.commands.generate", "k unique, scored keyphrases for a whole catalog"),
+    "evaluate": ("pusl.commands.evaluate", "every metric for incomplete labels, one system or several"),
+    "baseline": ("pusl.commands.baseline", "closed-vocabulary baselines on the same files"),
+    "rerank": ("pusl.commands.rerank", "choose k per item over the whole catalog"),
+    "judge": ("pusl.commands.judge", "ask an LLM which keyphrases are relevant"),
+    "report": ("pusl.commands.report", "one self-contained HTML page of tables and plots"),
+    "serve": ("pusl.commands.serve", "HTTP API and web page"),
+    "env": ("pusl.commands.env", "versions and hardware, to paste into a bug report"),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """Argparse with errors of two lines and help that keeps the examples' line breaks."""
+
+    def __init__(self, **kwargs: object) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message}\nTry `{self.prog} --help`.\n")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(argv)
+    except InputError as error:
+        print(f"pusl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\npusl: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; Python must not complain while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"pusl: {error.strerror}{where}; nothing was left half-written", file=sys.stderr)
+        return 1
+
+
+def _dispatch(argv: list[str]) -> int:
+    words = argv[:2] if argv[:1] == ["data"] else argv[:1]
+    name = " ".join(words)
+    if name in COMMANDS:
+        module = import_module(COMMANDS[name][0])
+        parser = Parser(prog=f"pusl {name}", description=module.__doc__)
+        module.add_arguments(parser)
+        args = parser.parse_args(argv[len(words) :])
+        return module.run(args) or 0
+    if not argv or name in ("-h", "--help", "help", "data", "data -h", "data --help"):
+        print(_overview("data" if words[:1] == ["data"] else ""), end="")
+        return 0
+    if name in ("-V", "--version"):
+        from pusl import __version__
+
+        print(f"pusl {__version__}")
+        return 0
+    raise InputError(f"unknown command {name!r}; `pusl --help` lists them")
+
+
+def _overview(group: str = "") -> str:
+    shown = {name: text for name, (_, text) in COMMANDS.items() if name.startswith(group)}
+    rows = "".join(f"  {name:<15} {text}\n" for name, text in shown.items())
+    return (
+        "usage: pusl COMMAND [flags]\n\n"
+        "Keyphrases for catalogs whose labels are incomplete: train, generate, evaluate.\n\n"
+        f"commands:\n{rows}\n"
+        "`pusl COMMAND --help` explains every flag with an example. Start with `pusl demo`.\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
