@@ -1,0 +1,1 @@
+"""Closed-vocabulary baselines on the same files as the models."""

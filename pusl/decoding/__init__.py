@@ -1,0 +1,1 @@
+"""Checkpoint + text -> k keyphrases: Algorithm 1, unique decoding, universe constraint, scores."""
