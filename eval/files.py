@@ -99,19 +99,20 @@ def reading(path: str | Path) -> Iterator[io.BufferedIOBase]:
         raise InputError(f"{path}: no permission to read it") from None
 
 
-def read_rows(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[tuple[int, Row]]:
+def read_rows(path: str | Path, columns: Sequence[str] | None = None, raw: bool = False) -> Iterator[tuple[int, Row]]:
     """Streams (line number, row) from a file of any supported kind. Line numbers start at 1.
 
     In CSV and TSV the header is line 1, and a row's number is that of its last physical line; list
-    fields hold a JSON array or values separated by `|`. `columns` limits what Parquet loads.
+    fields hold a JSON array or values separated by `|`. `columns` limits what Parquet loads. `raw`
+    leaves CSV cells as text and Parquet nulls in place, for callers that know their own columns.
     """
     kind = kind_of(check_input(path))
     if kind == "parquet":
-        yield from _parquet_rows(Path(path), columns)
+        yield from _parquet_rows(Path(path), columns, raw)
     elif kind == "jsonl":
         yield from _jsonl_rows(Path(path))
     else:
-        yield from _csv_rows(Path(path), "\t" if kind == "tsv" else ",")
+        yield from _csv_rows(Path(path), "\t" if kind == "tsv" else ",", raw)
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -135,6 +136,11 @@ def parse_json_row(line: str, path: str | Path, number: int) -> Row:
         row = json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}:{number}: not a JSON object ({error})") from None
+    if "\\ud" in line.lower():
+        try:  # half of a surrogate pair parses, but no file can be written with it
+            json.dumps(row, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{path}:{number}: holds half of a surrogate pair (\\ud8..-\\udf..)") from None
     if not isinstance(row, dict):
         raise InputError(f"{path}:{number}: expected a JSON object, found {type_name(row)}")
     return row
@@ -146,7 +152,7 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[int, Row]]:
             yield number, parse_json_row(line, path, number)
 
 
-def _csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, Row]]:
+def _csv_rows(path: Path, delimiter: str, raw: bool) -> Iterator[tuple[int, Row]]:
     csv.field_size_limit(1 << 30)
     lines = (text + "\n" for _, text in read_lines(path))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
@@ -163,7 +169,7 @@ def _csv_rows(path: Path, delimiter: str) -> Iterator[tuple[int, Row]]:
                 raise InputError(f"{path}:{reader.line_num}: {len(cells)} cells, but the header has {len(header)}")
             row: Row = dict(zip(header, cells, strict=True))
             for field in LIST_FIELDS:
-                if field in row:
+                if field in row and not raw:
                     row[field] = _list_cell(row[field], field, path, reader.line_num)
             yield reader.line_num, row
     except csv.Error as error:
@@ -187,7 +193,7 @@ def _list_cell(cell: str, field: str, path: Path, number: int) -> list[Any]:
     return parts
 
 
-def _parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[int, Row]]:
+def _parquet_rows(path: Path, columns: Sequence[str] | None, raw: bool) -> Iterator[tuple[int, Row]]:
     try:
         import pyarrow
         import pyarrow.parquet as parquet
@@ -200,7 +206,8 @@ def _parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[tuple[i
             for batch in file.iter_batches(batch_size=4096, columns=names):
                 for row in batch.to_pylist():
                     number += 1
-                    yield number, {key: value for key, value in row.items() if value is not None or key in LIST_FIELDS}
+                    kept = (key for key, value in row.items() if raw or value is not None or key in LIST_FIELDS)
+                    yield number, {key: row[key] for key in kept}
     except (pyarrow.ArrowInvalid, pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
 
