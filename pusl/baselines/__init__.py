@@ -1,1 +1,1 @@
-"""Closed-vocabulary baselines on the same files as the models."""
+"""Texts + known labels -> the best k labels of a closed vocabulary, by systems that are not PUSL."""

@@ -1,0 +1,170 @@
+"""A baseline's name -> its class; a fitted baseline -> a folder, and back.
+
+Every baseline ranks a closed vocabulary: `fit` on texts and a label matrix, `rank` gives label numbers
+and scores. Folders hold JSON, npy and npz files only (no pickles: loading a model runs no code).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from eval.files import InputError, write_json
+from pusl.baselines.data import TrainingData
+
+BASELINES = {
+    "frequency": ("pusl.baselines.simple:Frequency", "the most frequent training labels, for every item the same"),
+    "knn": ("pusl.baselines.simple:Neighbors", "labels of the most similar training texts (TF-IDF cosine)"),
+}
+FORMAT = 1
+
+Ranking = tuple[np.ndarray, np.ndarray]  # label numbers (n, k), -1 where there is none; scores (n, k)
+
+
+class Baseline(ABC):
+    """One closed-vocabulary system. `Config` is a dataclass of options, each one a command-line flag."""
+
+    Config: ClassVar[type]
+    labels: list[str]
+
+    def __init__(self, config: Any = None) -> None:
+        self.config = self.Config() if config is None else config
+        self.labels = []
+
+    def fit(self, data: TrainingData) -> None:
+        """Learns from texts and labels."""
+        self.labels = data.labels
+        self._fit(data)
+
+    @abstractmethod
+    def _fit(self, data: TrainingData) -> None: ...
+
+    @abstractmethod
+    def rank(self, texts: Sequence[str], k: int) -> Ranking:
+        """The best k labels of each text, best first."""
+
+    @abstractmethod
+    def _save(self, folder: Path) -> None: ...
+
+    @abstractmethod
+    def _load(self, folder: Path) -> None: ...
+
+
+def baseline_class(name: str) -> type[Baseline]:
+    """The class behind a name of the table; imports only its own module."""
+    if name not in BASELINES:
+        raise InputError(f"unknown baseline {name!r}; there are: {', '.join(BASELINES)}")
+    module, _, attribute = BASELINES[name][0].partition(":")
+    found: type[Baseline] = getattr(import_module(module), attribute)
+    return found
+
+
+def save_baseline(folder: str | Path, name: str, model: Baseline, force: bool = False) -> None:
+    """Writes the model to a folder that appears only when it is complete."""
+    with new_folder(folder, force) as partial:
+        write_json(
+            partial / "baseline.json",
+            {"format": FORMAT, "name": name, "config": dataclasses.asdict(model.config), "labels": model.labels},
+        )
+        model._save(partial)
+
+
+def load_baseline(folder: str | Path, name: str | None = None) -> Baseline:
+    """The model `save_baseline` wrote; an InputError if the folder holds something else."""
+    folder = Path(folder)
+    if not (folder / "baseline.json").is_file():
+        raise InputError(f"{folder}: holds no saved baseline (baseline.json is missing); make one with --save")
+    stored = read_json(folder / "baseline.json")
+    if stored.get("format") != FORMAT:
+        raise InputError(
+            f"{folder}: saved in format {stored.get('format')}, this version reads {FORMAT}; train it again"
+        )
+    if name is not None and stored["name"] != name:
+        raise InputError(f"{folder}: holds a '{stored['name']}' baseline, not '{name}'")
+    found = baseline_class(stored["name"])
+    try:
+        model = found(found.Config(**stored["config"]))
+        model.labels = stored["labels"]
+        model._load(folder)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder}: the saved baseline is damaged ({error}); train it again") from None
+    return model
+
+
+@contextlib.contextmanager
+def new_folder(folder: str | Path, force: bool = False) -> Iterator[Path]:
+    """A folder beside `folder` to write into, renamed at the end; on any error nothing is left."""
+    folder = Path(folder)
+    check_new_folder(folder, force)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        yield partial
+        os.chmod(partial, 0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(partial, folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def check_new_folder(folder: str | Path, force: bool = False) -> None:
+    """An InputError unless the folder may be made (a saved baseline there may be replaced with --force)."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; expected a folder to save the model in")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / "baseline.json").exists():
+            raise InputError(f"{folder}: holds other files; name a new folder")
+        if not force:
+            raise InputError(f"{folder}: exists already; pass --force to overwrite it")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except (NotADirectoryError, FileExistsError, PermissionError) as error:
+        raise InputError(f"{folder.parent}: cannot make this folder ({error.strerror})") from None
+    if not os.access(folder.parent, os.W_OK):
+        raise InputError(f"{folder.parent}: no permission to write here")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a model folder; damage becomes an InputError."""
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not readable ({error}); train the baseline again") from None
+    if not isinstance(loaded, dict):
+        raise InputError(f"{path}: expected a JSON object; train the baseline again")
+    return loaded
+
+
+def top_k(scores: np.ndarray, k: int) -> Ranking:
+    """Dense scores (n, m) -> the k best labels per row; ties go to the lower label number.
+
+    >>> ids, best = top_k(np.array([[0.1, 0.9, 0.9]]), 2)
+    >>> ids.tolist(), best.tolist()
+    ([[1, 2]], [[0.9, 0.9]])
+    """
+    k = min(k, scores.shape[1])
+    if k < scores.shape[1]:
+        threshold = np.partition(scores, scores.shape[1] - k, axis=1)[:, -k]  # (n,)
+        chosen = np.empty((len(scores), k), np.int64)
+        for row, (values, least) in enumerate(zip(scores, threshold, strict=True)):
+            above = np.flatnonzero(values > least)
+            chosen[row] = np.concatenate([above, np.flatnonzero(values == least)[: k - len(above)]])
+        chosen.sort(axis=1)
+    else:
+        chosen = np.broadcast_to(np.arange(k), (len(scores), k))
+    picked = np.take_along_axis(scores, chosen, axis=1)
+    order = np.argsort(-picked, axis=1, kind="stable")
+    return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(picked, order, axis=1)

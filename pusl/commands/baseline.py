@@ -1,0 +1,61 @@
+"""Closed-vocabulary baselines on the same files and with the same predictions file as `pusl generate`.
+
+  pusl baseline knn --train train.jsonl --input test.jsonl --output knn.jsonl -k 10
+  pusl baseline svm --train train.jsonl --save models/svm
+  pusl baseline svm --model models/svm --input test.jsonl --output svm.jsonl -k 10
+
+A baseline can only give labels that the training file has. `pusl baseline NAME --help` explains a
+baseline's own flags.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pusl.baselines.model import BASELINES, baseline_class
+from pusl.config import add_flags, build
+from pusl.examples import Columns
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One sub-command per baseline, with the shared flags and the baseline's own."""
+    names = parser.add_subparsers(dest="name", metavar="NAME", required=True)
+    for name, (_, summary) in BASELINES.items():
+        example = f"  pusl baseline {name} --train train.jsonl --input test.jsonl --output {name}.jsonl -k 10"
+        found = baseline_class(name)
+        child = names.add_parser(name, help=summary, description=f"{summary}\n\n{found.__doc__}\n\n{example}")
+        add_shared_arguments(child)
+        add_flags(child.add_argument_group(f"the {name} baseline"), found.Config)  # type: ignore[arg-type]
+        add_flags(child.add_argument_group("column names"), Columns)  # type: ignore[arg-type]
+
+
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags every baseline has."""
+    parser.add_argument("--train", metavar="FILE", help="labeled examples to learn from")
+    parser.add_argument("--model", metavar="DIR", help="a baseline saved before, instead of --train")
+    parser.add_argument("--save", metavar="DIR", help="keep the trained baseline here")
+    parser.add_argument("--input", metavar="FILE", help="items to predict for (keyphrases in it are not looked at)")
+    parser.add_argument("--output", metavar="FILE", help="predictions: id, keyphrases, scores")
+    parser.add_argument("-k", type=int, default=10, metavar="N", help="labels per item (default: 10)")
+    parser.add_argument("--force", action="store_true", help="overwrite existing outputs")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trains or loads, saves if asked, predicts if asked."""
+    from pusl.baselines.run import run_baseline
+
+    config = build(baseline_class(args.name).Config, args)
+    columns = build(Columns, args)
+    run_baseline(
+        args.name,
+        config,
+        train=args.train,
+        model_folder=args.model,
+        save=args.save,
+        input=args.input,
+        output=args.output,
+        k=args.k,
+        columns=columns,
+        force=args.force,
+    )
+    return 0
