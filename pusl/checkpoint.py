@@ -1,0 +1,233 @@
+"""A model folder <-> model, tokenizer and what PUSL has to know about them.
+
+The folder is a plain Hugging Face checkpoint (`AutoModelForSeq2SeqLM`, `AutoTokenizer`) plus
+`pusl.json` (paradigm, marks, defaults) and `labels.txt.gz` (the training labels). T5's trap is
+handled here: transformers believes that every T5 ties `lm_head` to the embedding, v1.1 and flan
+checkpoints do not, and `resize_token_embeddings` would silently re-tie them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eval.files import InputError, open_atomic, write_json
+from pusl.targets import BOK, EOK, PARADIGMS, SEP, TokenIds
+from pusl.tokenizer import add_marks, token_ids
+
+FORMAT = 1
+META_FILE, LABELS_FILE = "pusl.json", "labels.txt.gz"
+FAMILY = ("t5", "mt5")  # other relatives (longt5, umt5) place their position biases elsewhere
+
+# name: d_model, d_kv, heads, d_ff, layers on each side, default vocabulary
+SHAPES = {
+    "tiny": (128, 32, 4, 256, 2, 2000),  # ~0.9 M parameters: seconds to minutes on a laptop
+    "mini": (256, 64, 4, 768, 4, 8000),  # ~8 M
+    "small": (512, 64, 8, 2048, 6, 32000),  # the shape of t5-small, ~60 M
+}
+
+
+@dataclass
+class Checkpoint:
+    """A model ready for use. `meta` is the content of `pusl.json`."""
+
+    model: Any
+    tokenizer: Any
+    paradigm: str
+    tokens: TokenIds
+    meta: dict[str, Any] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Recommended settings written by training: k, mu, max_source_length, max_phrase_tokens."""
+        return dict(self.meta.get("defaults", {}))
+
+
+def scratch_model(shape: str, tokenizer: Any, *, dropout: float = 0.1, seed: int | None = None) -> Any:
+    """A random T5 of a named shape whose embedding fits `tokenizer` exactly."""
+    import torch
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    if shape not in SHAPES:
+        raise InputError(f"unknown model 'scratch:{shape}'; known: {', '.join('scratch:' + name for name in SHAPES)}")
+    d_model, d_kv, heads, d_ff, layers, _ = SHAPES[shape]
+    if seed is not None:
+        torch.manual_seed(seed)
+    config = T5Config(
+        vocab_size=len(tokenizer), d_model=d_model, d_kv=d_kv, num_heads=heads, d_ff=d_ff, num_layers=layers,
+        dropout_rate=dropout, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    return T5ForConditionalGeneration(config)
+
+
+def load_base(name: str) -> tuple[Any, Any]:
+    """A hub id or a folder -> (model in fp32, tokenizer), marks added and embeddings fitted."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+
+    with _quiet():
+        try:
+            config = AutoConfig.from_pretrained(name)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"model '{name}': not a folder with a checkpoint, and not to be had from the hub "
+                f"({_first_line(error)}). Offline, use a local folder or scratch:tiny|mini|small"
+            ) from None
+        if config.model_type not in FAMILY:
+            raise InputError(f"model '{name}' is a {config.model_type}; PUSL trains T5 models ({', '.join(FAMILY)})")
+        try:
+            model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32)
+            tokenizer = AutoTokenizer.from_pretrained(name)
+        except Exception as error:
+            # safetensors, tokenizers and torch each have their own errors for a damaged file
+            raise InputError(f"model '{name}' cannot be loaded ({_first_line(error)})") from None
+    fit_embeddings(model, tokenizer)
+    return model, tokenizer
+
+
+def fit_embeddings(model: Any, tokenizer: Any) -> int:
+    """Adds the marks to the tokenizer where they are missing, and rows for them to the model.
+
+    Spare rows are used first (T5 has 28 above its tokenizer's size), so most models keep their shape;
+    returns how many rows had to be appended. Rows of new marks start near the mean embedding, because
+    a spare row was never trained. An untied `lm_head` gets rows of its own and stays untied.
+    """
+    import torch
+
+    known = len(tokenizer)
+    new = add_marks(tokenizer)
+    tied, rows, needed = is_tied(model), model.get_input_embeddings().num_embeddings, len(tokenizer)
+    if needed > rows:
+        model.set_input_embeddings(_grown_embedding(model.get_input_embeddings(), needed))
+        head = torch.nn.Linear(model.config.d_model, needed, bias=False)
+        source = model.get_input_embeddings() if tied else _grown_embedding(model.get_output_embeddings(), needed)
+        head.weight = source.weight
+        model.set_output_embeddings(head)
+        for config in (model.config, model.encoder.config, model.decoder.config):
+            config.vocab_size = needed
+        model.vocab_size = needed
+    if new:
+        weights = [model.get_input_embeddings().weight] + ([] if tied else [model.get_output_embeddings().weight])
+        for weight in weights:
+            trained = weight.detach()[: min(rows, known)]
+            # A little noise of a fixed seed tells the marks apart from the first step on.
+            noise = torch.randn(new, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
+            weight.data[known:needed] = trained.mean(0) + 0.1 * trained.std(0) * noise
+    return max(0, int(needed - rows))
+
+
+def _grown_embedding(module: Any, rows: int) -> Any:
+    import torch
+
+    old = module.weight.detach()
+    grown = torch.nn.Embedding(rows, old.shape[1], dtype=old.dtype, device=old.device)
+    with torch.no_grad():
+        grown.weight[: len(old)] = old
+        grown.weight[len(old) :] = old.mean(0)
+    return grown
+
+
+def is_tied(model: Any) -> bool:
+    """Whether lm_head and embedding are one tensor; the config cannot be trusted with this."""
+    return model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def save_checkpoint(folder: str | Path, model: Any, tokenizer: Any, meta: dict[str, Any]) -> Path:
+    """Writes a model folder: into a hidden folder first, then file by file in place, pusl.json last."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(dir=folder, prefix=".saving-"))
+    try:
+        with _quiet():
+            model.save_pretrained(staging)
+            tokenizer.save_pretrained(staging)
+        for file in sorted(staging.iterdir()):
+            os.replace(file, folder / file.name)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    marks = {"bok": BOK, "eok": EOK, "sep": SEP}
+    write_json(folder / META_FILE, {"format": FORMAT, **meta, "special_tokens": marks}, force=True)
+    return folder
+
+
+def load_checkpoint(folder: str | Path, device: str | None = None) -> Checkpoint:
+    """A folder written by `pusl train` -> a Checkpoint in fp32 and eval mode."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+    folder = Path(folder)
+    meta = read_meta(folder)
+    with _quiet():
+        try:
+            model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        except Exception as error:
+            # safetensors, tokenizers and torch each have their own errors for a damaged file
+            raise InputError(f"{folder}: the model cannot be loaded ({_first_line(error)})") from None
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device).eval()
+    return Checkpoint(model, tokenizer, meta["paradigm"], token_ids(tokenizer, model.config), meta, folder)
+
+
+def read_meta(folder: str | Path) -> dict[str, Any]:
+    """The checked content of a folder's pusl.json."""
+    path = Path(folder) / META_FILE
+    if not Path(folder).is_dir():
+        raise InputError(f"{folder}: no such model folder")
+    if not path.is_file():
+        raise InputError(f"{folder}: not a PUSL model (no {META_FILE}); make one with `pusl train --out {folder}`")
+    try:
+        meta = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: not valid JSON ({error})") from None
+    if not isinstance(meta, dict) or meta.get("paradigm") not in PARADIGMS:
+        raise InputError(f"{path}: 'paradigm' must be one of {', '.join(PARADIGMS)}")
+    if meta.get("format", FORMAT) > FORMAT:
+        raise InputError(f"{path}: format {meta['format']} is newer than this PUSL knows ({FORMAT}); update PUSL")
+    return meta
+
+
+def save_labels(folder: str | Path, labels: Iterable[str]) -> None:
+    """Writes the distinct training labels, sorted, one a line."""
+    with open_atomic(Path(folder) / LABELS_FILE, force=True) as stream:
+        stream.writelines(label + "\n" for label in sorted({" ".join(label.split()) for label in labels}))
+
+
+def load_labels(folder: str | Path) -> list[str]:
+    """The training labels of a model folder; empty if the folder has none."""
+    path = Path(folder) / LABELS_FILE
+    if not path.is_file():
+        return []
+    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as stream:
+        return [line.rstrip("\n") for line in stream]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No loading bars, and no advice to re-tie what must stay untied."""
+    from transformers.utils import logging as hf_logging
+
+    logging: Any = hf_logging  # its functions are untyped
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

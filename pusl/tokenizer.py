@@ -1,0 +1,112 @@
+"""Texts -> a tokenizer that knows <bok>, <eok> and <sep>.
+
+Either the tokenizer of a pretrained T5 with the three marks added, or a SentencePiece unigram
+vocabulary trained on the user's own texts, wrapped so that `AutoTokenizer` reloads it from the saved
+folder without SentencePiece. Bytes are the fallback, so no character of any script is ever unknown.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from eval.files import InputError
+from pusl.targets import BOK, EOK, SEP, TokenIds
+
+PAD, EOS, UNK = "<pad>", "</s>", "<unk>"
+SMALLEST_VOCABULARY = 3 + 256  # pad, eos, unk and the bytes
+SENTENCES = 300_000  # the vocabulary is learned from a random sample of this many lines
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 8000, *, marks: bool = True) -> Any:
+    """Learns a SentencePiece unigram vocabulary from `texts` (streamed) -> a Hugging Face tokenizer.
+
+    `vocab_size` is an upper bound without the three marks: a small corpus gives a smaller vocabulary.
+    The same texts in the same order give the same tokenizer.
+    """
+    import sentencepiece
+    from transformers import PreTrainedTokenizerFast
+
+    trained = io.BytesIO()
+    sentencepiece.set_random_generator_seed(0)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(_clean(text) for text in texts), model_writer=trained, model_type="unigram",
+            vocab_size=max(vocab_size, SMALLEST_VOCABULARY + 1), hard_vocab_limit=False, byte_fallback=True,
+            character_coverage=0.9998, normalization_rule_name="identity", pad_id=0, eos_id=1, unk_id=2, bos_id=-1,
+            pad_piece=PAD, eos_piece=EOS, unk_piece=UNK, num_threads=2, minloglevel=2,
+            input_sentence_size=SENTENCES, shuffle_input_sentence=True, max_sentence_length=1 << 16,
+        )  # fmt: skip
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        # SentencePiece refuses sizes below the number of different characters, and a corpus without any.
+        raise InputError(f"no vocabulary of {vocab_size} pieces can be learned from these texts ({reason})") from None
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
+    vocabulary = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(pieces.get_piece_size())]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=_backend(vocabulary), eos_token=EOS, unk_token=UNK, pad_token=PAD, model_max_length=512
+    )
+    if marks:
+        add_marks(tokenizer)
+    return tokenizer
+
+
+def _backend(vocabulary: list[tuple[str, float]]) -> Any:
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+    backend = Tokenizer(models.Unigram(vocabulary, unk_id=2, byte_fallback=True))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Strip()]
+    )
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always", split=True)
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    backend.post_processor = processors.TemplateProcessing(
+        single=["$A", EOS], pair=["$A", EOS, "$B", EOS], special_tokens=[(EOS, 1)]
+    )
+    return backend
+
+
+def _clean(text: str) -> str:
+    import unicodedata
+
+    return " ".join(unicodedata.normalize("NFKC", text).split())
+
+
+def add_marks(tokenizer: Any) -> int:
+    """Adds <bok>, <eok> and <sep> where they are missing and returns how many were new.
+
+    `add_tokens` and not `extra_special_tokens`: setting the latter would replace T5's 100 sentinels.
+    """
+    from tokenizers import AddedToken
+
+    known = tokenizer.get_vocab()
+    new = [AddedToken(mark, special=True, normalized=False) for mark in (BOK, EOK, SEP) if mark not in known]
+    return int(tokenizer.add_tokens(new, special_tokens=True)) if new else 0
+
+
+def token_ids(tokenizer: Any, config: Any = None) -> TokenIds:
+    """The ids that structure a target; `config` (a model's) names the decoder's start id."""
+    known = tokenizer.get_vocab()
+    missing = [mark for mark in (BOK, EOK, SEP) if mark not in known]
+    if missing:
+        raise InputError(f"the tokenizer has no {', '.join(missing)}; it was not saved by `pusl train`")
+    pad, eos = tokenizer.pad_token_id, tokenizer.eos_token_id
+    start = getattr(config, "decoder_start_token_id", None)
+    start = pad if start is None else start
+    return TokenIds(pad=pad, eos=eos, bok=known[BOK], eok=known[EOK], sep=known[SEP], start=start)
+
+
+def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[list[int]]:
+    """Documents -> input ids, cut to `max_length` with the closing EOS kept.
+
+    A document that happens to contain the characters `<eok>` must not smuggle in the mark itself.
+    """
+    if not texts:
+        return []
+    ids = tokenizer(
+        list(texts), add_special_tokens=False, return_attention_mask=False, split_special_tokens=True, verbose=False
+    )["input_ids"]
+    return [[*row[: max_length - 1], tokenizer.eos_token_id] for row in ids]
