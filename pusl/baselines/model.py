@@ -26,6 +26,7 @@ from pusl.baselines.data import TrainingData
 BASELINES = {
     "frequency": ("pusl.baselines.simple:Frequency", "the most frequent training labels, for every item the same"),
     "knn": ("pusl.baselines.simple:Neighbors", "labels of the most similar training texts (TF-IDF cosine)"),
+    "svm": ("pusl.baselines.svm:Svm", "one linear SVM per label on TF-IDF words (DiSMEC)"),
 }
 FORMAT = 1
 
@@ -92,9 +93,9 @@ def load_baseline(folder: str | Path, name: str | None = None) -> Baseline:
         )
     if name is not None and stored["name"] != name:
         raise InputError(f"{folder}: holds a '{stored['name']}' baseline, not '{name}'")
-    found = baseline_class(stored["name"])
+    kind = baseline_class(stored["name"])
     try:
-        model = found(found.Config(**stored["config"]))
+        model = kind(kind.Config(**stored["config"]))
         model.labels = stored["labels"]
         model._load(folder)
     except (OSError, KeyError, TypeError, ValueError) as error:
@@ -146,6 +147,14 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise InputError(f"{path}: expected a JSON object; train the baseline again")
     return loaded
+
+
+def need_extra(module: str, package: str) -> None:
+    """An InputError that says what to install if an optional package is missing."""
+    try:
+        import_module(module)
+    except ImportError:
+        raise InputError(f"this baseline needs {package}; pip install 'pusl[baselines]'") from None
 
 
 def top_k(scores: np.ndarray, k: int) -> Ranking:

@@ -11,6 +11,8 @@ baseline's own flags.
 from __future__ import annotations
 
 import argparse
+import inspect
+from typing import Any
 
 from pusl.baselines.model import BASELINES, baseline_class
 from pusl.config import add_flags, build
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (_, summary) in BASELINES.items():
         example = f"  pusl baseline {name} --train train.jsonl --input test.jsonl --output {name}.jsonl -k 10"
         found = baseline_class(name)
-        child = names.add_parser(name, help=summary, description=f"{summary}\n\n{found.__doc__}\n\n{example}")
+        child = names.add_parser(name, help=summary, description=f"{summary}\n\n{inspect.getdoc(found)}\n\n{example}")
         add_shared_arguments(child)
         add_flags(child.add_argument_group(f"the {name} baseline"), found.Config)  # type: ignore[arg-type]
         add_flags(child.add_argument_group("column names"), Columns)  # type: ignore[arg-type]
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Trains or loads, saves if asked, predicts if asked."""
     from pusl.baselines.run import run_baseline
 
-    config = build(baseline_class(args.name).Config, args)
+    config: Any = build(baseline_class(args.name).Config, args)
     columns = build(Columns, args)
     run_baseline(
         args.name,

@@ -1,0 +1,164 @@
+"""TF-IDF rows + one label column at a time -> sparse linear SVMs, all of them scored at once.
+
+One-vs-all squared-hinge SVMs by liblinear's primal Newton method (deterministic, unlike the dual, whose
+shuffling depends on the thread order). As in DiSMEC, weights below a threshold are dropped: they are
+noise, and thousands of dense weight vectors would not fit into memory. Labels that the very same
+training items have get the very same SVM, which is trained once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+from tqdm import tqdm
+
+from pusl.baselines.data import TrainingData
+from pusl.baselines.model import Baseline, Ranking, need_extra, top_k
+from pusl.baselines.tfidf import Tfidf
+from pusl.config import option
+
+CALIBRATION_LABELS = 200
+HELD_OUT = 0.1
+
+Solution = tuple[sparse.csc_matrix, float]  # one label's weights (V, 1) and bias
+
+
+@dataclass
+class SvmConfig:
+    cost: float = option(1.0, "C of the SVM: larger fits the training labels more closely", minimum=1e-6)
+    prune: float = option(0.01, "weights smaller than this are dropped (DiSMEC's threshold)", minimum=0)
+    ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
+    min_count: int = option(1, "texts a word must occur in to be a feature", minimum=1)
+    tolerance: float = option(0.1, "liblinear's stopping tolerance", minimum=1e-9)
+    calibrate: bool = option(True, "map margins to probabilities by a sigmoid fitted on held-out training items")
+    seed: int = option(0, "seed of the held-out draw", minimum=0)
+    jobs: int = option(0, "threads; 0 = all cores", minimum=0)
+
+
+class Svm(Baseline):
+    """One linear SVM per label. Scores are calibrated probabilities: sigmoid(a·margin + b), one a and b for all
+    labels (Platt), so the ranking is that of the margins.
+    """
+
+    Config = SvmConfig
+    weights: sparse.csr_matrix  # (V, m)
+    bias: np.ndarray  # (m,)
+    platt: tuple[float, float] = (2.0, 0.0)
+
+    def _fit(self, data: TrainingData) -> None:
+        need_extra("sklearn", "scikit-learn")
+        self.tfidf = Tfidf(self.config.ngrams, self.config.min_count)
+        features = self.tfidf.fit(data.texts).astype(np.float64)
+        if self.config.calibrate and len(data.texts) >= 50:
+            self.platt = self._calibrate(features, data.matrix.tocsc())
+        self.weights, self.bias = self._train(features, data.matrix.tocsc(), "svm")
+
+    def _train(
+        self, features: sparse.csr_matrix, matrix: sparse.csc_matrix, title: str
+    ) -> tuple[sparse.csr_matrix, np.ndarray]:
+        """Weights (V, m) and biases (m,) of all labels."""
+        groups, of_label = np.unique(_column_keys(matrix), return_index=True, return_inverse=True)[1:]
+        solved: list[Solution] = []
+        with ThreadPoolExecutor(self.config.jobs or os.cpu_count() or 1) as pool:
+            try:
+                work = pool.map(lambda label: self._solve(features, matrix, label), groups)
+                solved.extend(tqdm(work, desc=title, total=len(groups), unit=" svm", disable=None))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        columns = sparse.csc_matrix(sparse.hstack([weights for weights, _ in solved], "csc"))
+        bias = np.array([value for _, value in solved])
+        return columns[:, of_label].tocsr(), bias[of_label].astype(np.float32)
+
+    def _solve(self, features: sparse.csr_matrix, matrix: sparse.csc_matrix, label: int) -> Solution:
+        from sklearn.svm import LinearSVC
+
+        rows = matrix.indices[matrix.indptr[label] : matrix.indptr[label + 1]]
+        if len(rows) in (0, features.shape[0]):  # all or none: nothing to separate
+            return sparse.csc_matrix((features.shape[1], 1), dtype=np.float32), 1.0 if len(rows) else -1.0
+        target = np.zeros(features.shape[0])
+        target[rows] = 1
+        machine = LinearSVC(C=self.config.cost, dual=False, tol=self.config.tolerance).fit(features, target)
+        weights = np.where(np.abs(machine.coef_) >= self.config.prune, machine.coef_, 0).astype(np.float32)
+        return sparse.csc_matrix(weights.T), float(machine.intercept_[0])
+
+    def _calibrate(self, features: sparse.csr_matrix, matrix: sparse.csc_matrix) -> tuple[float, float]:
+        """Platt's a and b from SVMs of some labels, drawn by frequency, trained without a tenth of the items."""
+        draw = np.random.default_rng(self.config.seed)
+        held = np.zeros(features.shape[0], bool)
+        held[draw.permutation(len(held))[: max(1, int(HELD_OUT * len(held)))]] = True
+        counts = np.asarray(matrix.sum(axis=0)).ravel()
+        size = min(CALIBRATION_LABELS, matrix.shape[1])
+        some = np.sort(draw.choice(matrix.shape[1], size, replace=False, p=counts / counts.sum()))
+        chosen = matrix[:, some]
+        weights, bias = self._train(features[~held], chosen[~held].tocsc(), "calibration")
+        margins = (features[held] @ weights).toarray() + bias
+        return fit_platt(margins.ravel(), chosen[held].toarray().ravel())
+
+    def rank(self, texts: Sequence[str], k: int) -> Ranking:
+        features = self.tfidf.transform(texts)
+        parts = []
+        for start in range(0, len(texts), 256):
+            margins = (features[start : start + 256] @ self.weights).toarray() + self.bias
+            numbers, best = top_k(margins, k)
+            parts.append((numbers, expit(self.platt[0] * best + self.platt[1])))
+        return np.concatenate([numbers for numbers, _ in parts]), np.concatenate([scores for _, scores in parts])
+
+    def _save(self, folder: Path) -> None:
+        self.tfidf.save(folder)
+        sparse.save_npz(folder / "weights.npz", self.weights)
+        np.savez(folder / "rest.npz", bias=self.bias, platt=np.array(self.platt))
+
+    def _load(self, folder: Path) -> None:
+        self.tfidf = Tfidf.load(folder)
+        self.weights = sparse.load_npz(folder / "weights.npz").tocsr()
+        with np.load(folder / "rest.npz") as rest:
+            self.bias, self.platt = rest["bias"], tuple(rest["platt"].tolist())
+
+
+def _column_keys(matrix: sparse.csc_matrix) -> np.ndarray:
+    """One number per column, equal exactly where the columns' positions are."""
+    seen: dict[bytes, int] = {}
+    spans = zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)
+    return np.array([seen.setdefault(matrix.indices[a:b].tobytes(), len(seen)) for a, b in spans], np.int64)
+
+
+def fit_platt(margins: np.ndarray, targets: np.ndarray, steps: int = 50) -> tuple[float, float]:
+    """a and b of sigmoid(a·margin + b) by Newton's method on the (smoothed) log loss."""
+    positives = float(targets.sum())
+    high, low = (positives + 1) / (positives + 2), 1 / (len(targets) - positives + 2)
+    goal = np.where(targets > 0, high, low)
+    a, b = 1.0, 0.0
+    loss = _log_loss(a * margins + b, goal)
+    for _ in range(steps):
+        chance = expit(a * margins + b)
+        slope = chance - goal
+        gradient = np.array([slope @ margins, slope.sum()])
+        weight = chance * (1 - chance)
+        cross = weight @ margins
+        hessian = np.array([[weight @ margins**2, cross], [cross, weight.sum()]]) + 1e-9 * np.eye(2)
+        step = np.linalg.solve(hessian, gradient)
+        size = 1.0
+        while size > 1e-6:
+            trial = _log_loss((a - size * step[0]) * margins + b - size * step[1], goal)
+            if trial <= loss:
+                break
+            size /= 2
+        else:
+            break
+        a, b = a - size * step[0], b - size * step[1]
+        if loss - trial < 1e-9 * abs(loss):
+            break
+        loss = trial
+    return float(a), float(b)
+
+
+def _log_loss(logits: np.ndarray, goal: np.ndarray) -> float:
+    return float(np.sum(np.logaddexp(0, logits) - goal * logits))
