@@ -1,0 +1,129 @@
+"""Answers of a language model -> an SQLite file, and back on the next run.
+
+Two tables. `answers` holds every request and its raw answer, for audits and for replays; `verdicts`
+holds what the judge said of one keyphrase of one item, so that two systems that predict the same
+keyphrase share the verdict and pay for it once. An answer and its verdicts are written in one
+transaction: a killed run loses at most the requests that were under way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from eval.files import InputError, check_output
+from pusl.prompts import Prompt
+
+FORMAT = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (
+  id INTEGER PRIMARY KEY, key TEXT NOT NULL, model TEXT NOT NULL, version TEXT NOT NULL, endpoint TEXT NOT NULL,
+  messages TEXT NOT NULL, answer TEXT NOT NULL, created TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS answers_by_key ON answers (key);
+CREATE TABLE IF NOT EXISTS verdicts (
+  key TEXT PRIMARY KEY, verdict INTEGER, asked INTEGER NOT NULL, answer INTEGER NOT NULL REFERENCES answers (id)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the endpoint sent back for one request."""
+
+    text: str | None  # None when the model refused, or the endpoint rejected this one request
+    problem: str = ""  # refusal or rejection, in the endpoint's words
+    finish: str = ""  # stop, length, content_filter, ...; empty for a rejected request
+    model: str = ""  # as the endpoint names it; often more exact than the name that was asked
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """True or False, or None while there is no clear answer, and how often it was asked for."""
+
+    value: bool | None
+    asked: int
+
+
+def key_of(*parts: object) -> str:
+    """A short stable key of any JSON-able parts.
+
+    >>> key_of("model", "judge-1", "drone") == key_of("model", "judge-1", "drone") != key_of("drone")
+    True
+    """
+    return hashlib.sha256(json.dumps(parts, ensure_ascii=True, sort_keys=True).encode()).hexdigest()[:40]
+
+
+class AnswerStore:
+    """The SQLite file; safe for threads, for several processes and for kill -9."""
+
+    def __init__(self, path: str | Path, read_only: bool = False) -> None:
+        """Opens or makes the file; `read_only` never makes one (a missing file is an empty store)."""
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        source = ":memory:" if read_only and not self.path.exists() else str(check_output(self.path, force=True))
+        try:
+            self._base = sqlite3.connect(source, timeout=60, check_same_thread=False, isolation_level=None)
+            version = self._base.execute("PRAGMA user_version").fetchone()[0]
+            tables = self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if version not in (0, FORMAT) or (version == 0 and tables):
+                raise InputError(f"{path}: is another program's or version's database; name another file with --cache")
+            if not (read_only and version == FORMAT):
+                self._base.execute("PRAGMA journal_mode = WAL")
+                self._base.execute("PRAGMA synchronous = NORMAL")
+                self._base.executescript(_SCHEMA)
+                self._base.execute(f"PRAGMA user_version = {FORMAT}")
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"{path}: not a usable answer store ({error}); name another file with --cache") from None
+
+    def save(
+        self, key: str, prompt: Prompt, answer: Answer, model: str, endpoint: str,
+        verdicts: Mapping[str, Verdict] | None = None,
+    ) -> None:  # fmt: skip
+        """Stores one answer and the verdicts that were read from it."""
+        row = (
+            key, model, prompt.version, endpoint, json.dumps(prompt.messages, ensure_ascii=False),
+            json.dumps(asdict(answer), ensure_ascii=True), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )  # fmt: skip
+        with self._lock, self._base:
+            self._base.execute("BEGIN IMMEDIATE")
+            columns = "key, model, version, endpoint, messages, answer, created"
+            number = self._base.execute(f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row).lastrowid
+            self._base.executemany(
+                "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)",
+                [(name, verdict.value, verdict.asked, number) for name, verdict in (verdicts or {}).items()],
+            )
+
+    def answer(self, key: str) -> Answer | None:
+        """The newest stored answer to a request."""
+        with self._lock:
+            row = self._base.execute("SELECT answer FROM answers WHERE key = ? ORDER BY id DESC", (key,)).fetchone()
+        return Answer(**json.loads(row[0])) if row else None
+
+    def verdicts(self, keys: Sequence[str]) -> dict[str, Verdict]:
+        """The stored verdicts among `keys`."""
+        found = {}
+        with self._lock:
+            for key in keys:
+                row = self._base.execute("SELECT verdict, asked FROM verdicts WHERE key = ?", (key,)).fetchone()
+                if row:
+                    found[key] = Verdict(None if row[0] is None else bool(row[0]), row[1])
+        return found
+
+    def close(self) -> None:
+        """Closes the file; SQLite then folds its journal into it."""
+        with self._lock:
+            self._base.close()
+
+    def __enter__(self) -> AnswerStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,374 @@
+"""Prompts -> answers from any OpenAI-compatible endpoint; texts -> zero-shot keyphrases.
+
+One client for the judge and for the generator. It retries what may pass (429, 5xx, time-outs, dropped
+connections, bodies that are no JSON), stops at once on what will not (a wrong key, address or model),
+learns which parameters the endpoint knows, and keeps exact counts. The key is read from the
+environment when the first request is made, and never stored, logged or printed.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from eval.files import InputError
+from eval.normalize import normalize
+from pusl.answers import Answer, AnswerStore, key_of
+from pusl.endpoint import (
+    DEFAULT_URL,
+    FORMATS,
+    BadAnswer,
+    EndpointError,
+    LLMSettings,
+    RequestFailed,
+    Usage,
+    cause_of,
+    read_answer,
+    retry_after,
+    server_message,
+)  # fmt: skip
+from pusl.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prompt, parse_keyphrases
+
+_RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
+_LONGEST_WAIT = 120.0  # seconds; also the cap for a Retry-After header
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class LLMClient:
+    """Asks one endpoint; safe for threads. `usage` counts what was sent and what came back."""
+
+    def __init__(self, settings: LLMSettings, on_retry: Callable[[str], None] | None = None) -> None:
+        self.settings = settings
+        self.ledger = Ledger(settings)
+        self._on_retry = on_retry
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._key = ""
+        self._pause_until = 0.0  # a 429 holds back every thread, not only the one that met it
+        self._failed_in_a_row = 0
+        self._dropped: set[str] = set()  # parameters that this endpoint does not take
+        self._formats = list(FORMATS) if settings.response_format == "auto" else [settings.response_format]
+        self._last_rejection = ""
+
+    @property
+    def usage(self) -> Usage:
+        """What was sent, answered, retried and billed."""
+        return self.ledger.usage
+
+    def ask(self, prompt: Prompt) -> Answer:
+        """The answer to one prompt. Raises InputError (wrong key, address, model), RequestFailed or EndpointError."""
+        reserved = self.ledger.reserve(prompt)
+        answer = None
+        try:
+            answer = self._ask(prompt)
+            return answer
+        finally:
+            self.ledger.settle(prompt, answer, reserved)
+
+    def _ask(self, prompt: Prompt) -> Answer:
+        fault = "no answer"
+        tried = 0
+        while tried <= self.settings.retries:
+            self._wait()
+            parameters = self._parameters(prompt)
+            answer, fault, wait = self._send(parameters)
+            if answer is not None:
+                with self._lock:
+                    self._failed_in_a_row = 0
+                return answer
+            if fault.startswith("HTTP 400") or fault.startswith("HTTP 422"):
+                if self._drop(parameters, fault):
+                    continue  # the same request without what the endpoint does not know
+                with self._lock:
+                    self.usage.rejected += 1
+                    self._last_rejection = fault
+                if self.usage.rejected >= 10:
+                    self.check_rejections()
+                return Answer(None, problem=fault)
+            tried += 1
+            if tried <= self.settings.retries:
+                self._note_retry(fault, tried, wait)
+        with self._lock:
+            self._failed_in_a_row += 1
+            down = self._failed_in_a_row >= 3
+        message = f"{self.settings.endpoint} gave no answer after {tried} tries (last: {fault})"
+        raise (EndpointError if down else RequestFailed)(message)
+
+    def trusted(self, answer: Answer) -> bool:
+        """False for a rejection before anything was answered: the flags may be wrong, not the item."""
+        return bool(answer.finish or self.usage.answers)
+
+    def check_rejections(self) -> None:
+        """An endpoint that rejected every request is an InputError: something is wrong with the flags."""
+        if self.usage.rejected and not self.usage.answers:
+            raise InputError(
+                f"{self.settings.endpoint} rejects every request ({self._last_rejection})\n"
+                "Check the model's name and the flags of the request, such as --max-answer-tokens."
+            )
+
+    def _send(self, parameters: dict[str, Any]) -> tuple[Answer | None, str, float | None]:
+        """One HTTP request -> (answer, "", None), or (None, what went wrong, the wait the server asks for)."""
+        import openai
+
+        client = self._open()
+        with self._lock:
+            self.usage.requests += 1
+        try:
+            raw = client.chat.completions.with_raw_response.create(**parameters)
+            body = raw.text
+            # An answer may be about "sk-8 boards": only the key itself, and a real one, is taken out.
+            return read_answer(body.replace(self._key, "[key]") if len(self._key) >= 16 else body), "", None
+        except openai.APIStatusError as error:
+            status, text = error.status_code, self._hide(server_message(error))
+            if status == 429 and "insufficient_quota" in text:
+                raise EndpointError(f"{self.settings.endpoint}: the account has no credit left ({text})") from None
+            if status in (400, 413, 422):
+                return None, f"HTTP {400 if status == 413 else status}: {text}", None
+            if status in _RETRIED or status >= 500:
+                return None, f"HTTP {status}", retry_after(error.response.headers)
+            raise InputError(self._refused(status, text)) from None
+        except openai.APITimeoutError:
+            return None, "time-out", None
+        except openai.APIConnectionError as error:
+            return None, f"connection: {self._hide(cause_of(error))}", None
+        except (openai.APIError, BadAnswer, UnicodeError) as error:
+            return None, f"unreadable body ({self._hide(cause_of(error))})", None
+
+    def _refused(self, status: int, text: str) -> str:
+        settings = self.settings
+        if status in (401, 403):
+            return (
+                f"{settings.endpoint} refuses the key in ${settings.key_variable} or its use of model "
+                f"{settings.model!r} (HTTP {status}: {text})\nSet ${settings.key_variable}, or name another variable "
+                "with --key-variable."
+            )
+        if status == 404:
+            return (
+                f"{settings.endpoint} does not know the address or the model {settings.model!r} (HTTP 404: {text})\n"
+                "Check --base-url (it usually ends in /v1) and the model's name."
+            )
+        return f"{settings.endpoint} does not take the request (HTTP {status}: {text}); check --base-url and the model"
+
+    def _open(self) -> Any:
+        """The HTTP client, made for the first request: replays need no key and no `openai` import."""
+        import openai
+
+        with self._lock:
+            if self._client is None:
+                settings = self.settings
+                self._key = os.environ.get(settings.key_variable, "").strip()
+                if not self._key and urlsplit(settings.url).hostname == urlsplit(DEFAULT_URL).hostname:
+                    raise InputError(
+                        f"${settings.key_variable} is not set; export your API key in it, or point --base-url to an "
+                        "endpoint that needs none"
+                    )
+                if not (self._key.isascii() and self._key.isprintable()):
+                    raise InputError(f"${settings.key_variable} holds characters that no API key has; set it again")
+                self._client = openai.OpenAI(
+                    api_key=self._key or "none", base_url=settings.url, timeout=settings.timeout, max_retries=0
+                )
+            return self._client
+
+    def _parameters(self, prompt: Prompt) -> dict[str, Any]:
+        settings = self.settings
+        found: dict[str, Any] = {
+            "model": settings.model, "messages": prompt.messages, "temperature": settings.temperature
+        }  # fmt: skip
+        if settings.max_answer_tokens is not None:
+            name = "max_tokens" if "max_completion_tokens" in self._dropped else "max_completion_tokens"
+            found[name] = settings.max_answer_tokens
+        if self._formats[0] == "json_schema":
+            schema = {"name": prompt.version.replace("-", "_"), "strict": True, "schema": prompt.schema}
+            found["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif self._formats[0] == "json_object":
+            found["response_format"] = {"type": "json_object"}
+        return {name: value for name, value in found.items() if name not in self._dropped}
+
+    def _drop(self, parameters: dict[str, Any], fault: str) -> bool:
+        """After HTTP 400: gives up a parameter that the message names, or else a step of structured output."""
+        said = fault.lower()
+        with self._lock:
+            for name in ("temperature", "max_completion_tokens", "max_tokens"):
+                if name in parameters and name in said:
+                    self._dropped.add(name)
+                    return True
+            if "response_format" not in parameters or self.settings.response_format != "auto":
+                return False
+            if not re.search(r"response.?format|json|schema|structured|grammar|unknown|unrecognized|unsupported", said):
+                return False
+            kind = parameters["response_format"]["type"]
+            if self._formats[0] == kind:  # another thread may have learned it already
+                self._formats = self._formats[1:]
+            return True
+
+    def _wait(self) -> None:
+        while (delay := self._pause_until - time.monotonic()) > 0:
+            # Spread the threads, so that they do not meet the limit together again.
+            time.sleep(delay + random.random() * min(0.1, self.settings.backoff))
+
+    def _note_retry(self, fault: str, tried: int, wait: float | None) -> None:
+        settings = self.settings
+        pause = min(_LONGEST_WAIT, settings.backoff * 2 ** (tried - 1)) * (0.75 + 0.5 * random.random())
+        with self._lock:
+            self.usage.retries += 1
+            kind = fault.split(":")[0].split(" (")[0]
+            self.usage.faults[kind] = self.usage.faults.get(kind, 0) + 1
+            if fault == "HTTP 429":
+                pause = min(_LONGEST_WAIT, wait) if wait is not None else pause
+                self._pause_until = max(self._pause_until, time.monotonic() + pause)
+        if self._on_retry:
+            self._on_retry(fault)
+        if fault != "HTTP 429":
+            time.sleep(max(pause, min(_LONGEST_WAIT, wait or 0.0)))
+
+    def _hide(self, text: str) -> str:
+        """A message without the key, should the endpoint echo it."""
+        if len(self._key) > 3:
+            text = text.replace(self._key, "[key]")
+        return re.sub(r"\bsk-[\w*.-]{4,}", "[key]", text)  # OpenAI's messages hold a masked copy
+
+
+@dataclass
+class LLMPrediction:
+    """One item's keyphrases, best first; the fields of the model generator's Prediction."""
+
+    keyphrases: list[str]
+    scores: list[float] | None = None  # a chat model gives none
+    exhausted: bool = False  # fewer than k, although the model was asked again
+
+
+class LLMGenerator:
+    """Zero-shot keyphrases from a chat model, as one more system in comparisons.
+
+    >>> generator = LLMGenerator(LLMSettings(model="llama3", base_url="http://localhost:11434/v1"))
+    >>> generator.generate(["Zeto X2 drone with 4k camera"], k=5)  # doctest: +SKIP
+    [LLMPrediction(keyphrases=['4k drone', ...], scores=None, exhausted=False)]
+    """
+
+    def __init__(self, settings: LLMSettings, cache: str | Path | None = None, max_chars: int = 8000) -> None:
+        """`cache` names the SQLite file of answers; without one, nothing is kept."""
+        self.client = LLMClient(settings)
+        self.store = AnswerStore(cache) if cache is not None else None
+        self.max_chars = max_chars
+
+    def generate(self, texts: Sequence[str], k: int, **options: Any) -> list[LLMPrediction]:
+        """k different keyphrases per text, in input order.
+
+        `batch_size` and `seed` have no meaning here; a decoding option that a chat model cannot follow is an error.
+        """
+        for name, value in options.items():
+            if name not in ("batch_size", "seed") and value not in (None, False, "open"):
+                raise InputError(
+                    f"--{name.replace('_', '-')} {value} does not work with --llm: a chat model has no such option"
+                )
+        found: list[LLMPrediction | None] = [None] * len(texts)
+        jobs = enumerate(texts)
+        for (place, _), prediction in run_all(lambda job: self._one(job[1], k), jobs, self.client.settings.concurrency):
+            found[place] = prediction
+        self.client.check_rejections()
+        return [prediction for prediction in found if prediction is not None]
+
+    def _one(self, text: str, k: int) -> LLMPrediction:
+        """Asks once, and once more for what is missing."""
+        block = item_block({"text": text}, self.max_chars)
+        phrases: dict[str, str] = {}
+        for attempt in range(2):
+            if len(phrases) < k:
+                answer = self._ask(keyphrases_prompt(block, k - len(phrases), list(phrases.values())), attempt)
+                for phrase in parse_keyphrases(answer.text) or []:
+                    phrases.setdefault(normalize(phrase), phrase)
+        return LLMPrediction(list(phrases.values())[:k], exhausted=len(phrases) < k)
+
+    def _ask(self, prompt: Prompt, attempt: int) -> Answer:
+        settings = self.client.settings
+        key = key_of(settings.model, prompt.version, settings.temperature, prompt.messages, attempt)
+        answer = self.store.answer(key) if self.store else None
+        if answer is None:
+            answer = self.client.ask(prompt)
+            if self.store and self.client.trusted(answer):
+                self.store.save(key, prompt, answer, settings.model, settings.endpoint)
+        return answer
+
+    def close(self) -> None:
+        """Closes the store."""
+        if self.store:
+            self.store.close()
+
+
+@dataclass(frozen=True)
+class LLMSpec:
+    """A picklable recipe for an LLMGenerator, for whoever runs it in other processes."""
+
+    settings: LLMSettings
+    cache: str | None = None
+    max_chars: int = 8000
+
+    def load(self) -> LLMGenerator:
+        """The generator; no request is made yet."""
+        return LLMGenerator(self.settings, self.cache, self.max_chars)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What changes when predictions may change."""
+        settings = self.settings
+        return {
+            "llm": settings.model, "prompt": KEYPHRASES_VERSION, "temperature": settings.temperature,
+            "max_answer_tokens": settings.max_answer_tokens, "max_chars": self.max_chars,
+        }  # fmt: skip
+
+
+def run_all(
+    function: Callable[[Item], Result], items: Iterable[Item], concurrency: int
+) -> Iterator[tuple[Item, Result]]:
+    """Runs `function` over items in threads; yields (item, result) as each is done. `items` is read lazily.
+
+    The first error ends the run: what is under way is finished first, so that paid answers are stored.
+    Ctrl-C does not wait.
+
+    >>> sorted(run_all(lambda x: x * x, [1, 2, 3], concurrency=2))
+    [(1, 1), (2, 4), (3, 9)]
+    """
+    todo: queue.SimpleQueue[tuple[Item] | None] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Item, Result | None, BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        while (job := todo.get()) is not None:
+            try:
+                done.put((job[0], function(job[0]), None))
+            except BaseException as error:
+                done.put((job[0], None, error))
+
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(concurrency)]
+    for worker in workers:
+        worker.start()
+    source, under_way, error = iter(items), 0, None
+    try:
+        while True:
+            while error is None and under_way < concurrency and (job := next(source, _END)) is not _END:
+                todo.put((job,))
+                under_way += 1
+            if under_way == 0:
+                break
+            item, result, failure = done.get()
+            under_way -= 1
+            error = error or failure
+            if failure is None:
+                yield item, result  # type: ignore[misc]
+        if error is not None:
+            raise error
+    finally:
+        for _ in workers:
+            todo.put(None)
+
+
+_END: Any = object()
