@@ -28,6 +28,7 @@ from pusl.endpoint import (
     FORMATS,
     BadAnswer,
     EndpointError,
+    Ledger,
     LLMSettings,
     RequestFailed,
     Usage,
