@@ -1,0 +1,325 @@
+"""A catalog file -> a predictions file: streamed, sharded, resumable, on one process or many.
+
+The input is cut into shards of a fixed number of records. `ShardJob` turns one shard into the bytes
+of one part file and depends on nothing else, so it may run in this process, in several, or on a
+cluster. Batches are formed inside a shard; who computed it, in which order, and how often the run
+was killed leaves no trace in the output.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eval.files import InputError, Row, kind_of
+from pusl import storage
+from pusl.examples import STANDARD, Columns
+from pusl.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
+from pusl.processes import run_tasks
+from pusl.recipes import Generator, GeneratorSpec, ModelRecipe
+from pusl.shards import Chunk, Item, Source, open_source
+
+SHARD_SIZE = 512
+NOTHING_USABLE = 1000  # bad lines from the start, and not one good: stop early
+EDGE = 1 << 20  # bytes at both ends of the input that stand for it until each shard's own digest is seen
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is asked of the generator for every item."""
+
+    k: int
+    decoding: Row = field(default_factory=dict)  # passed on to `generate` as keyword arguments
+    explain: bool = False
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """Everything needed to compute any shard of one catalog, anywhere."""
+
+    input: str
+    columns: Columns
+    spec: GeneratorSpec
+    options: Options
+
+    def start(self) -> Callable[[Chunk], bytes]:
+        """Loads the model and returns the function shard -> part file."""
+        generator, source = self.spec.load(), open_source(self.input, self.columns)
+
+        def work(chunk: Chunk) -> bytes:
+            if not chunk.payload:
+                read = source.read(chunk)
+                if read.digest != chunk.digest:
+                    raise InputError(f"{self.input}: changed while it was read (from line {chunk.line} on)")
+                chunk = read
+            items, rejects = source.parse(chunk)
+            rows, counts = generate_shard(generator, items, self.options)
+            return pack_part(chunk, items, rows, rejects, counts)
+
+        return work
+
+
+@dataclass
+class Summary:
+    """What a finished run did."""
+
+    items: int = 0  # predictions written
+    rejects: int = 0
+    exhausted: int = 0  # items that got fewer than k keyphrases
+    hopeless: int = 0  # items without any usable text
+    repeats: int = 0  # items whose text stood in the same shard before
+    resumed: int = 0  # records that an earlier run had done
+    seconds: float = 0.0
+
+
+def generate_shard(generator: Generator, items: Sequence[Item], options: Options) -> tuple[list[Row], Row]:
+    """The prediction rows of one shard, in order, and counts. Equal texts are computed once."""
+    hopeless = {item.text: reason for item in items if (reason := why_hopeless(item.text))}
+    texts = list(dict.fromkeys(item.text for item in items if item.text not in hopeless))
+    found = generator.generate(texts, options.k, **options.decoding) if texts else []
+    if len(found) != len(texts):
+        raise RuntimeError(f"the generator gave {len(found)} predictions for {len(texts)} texts")
+    answers = {text: _answer(prediction) for text, prediction in zip(texts, found, strict=True)}
+    if options.explain and texts:
+        explain_all(generator, answers)
+    for text, reason in hopeless.items():
+        answers[text] = {"keyphrases": [], "scores": [], "exhausted": True, "reason": reason}
+    rows = [{"id": item.id, **answers[item.text]} for item in items]
+    counts = {
+        "items": len(rows), "exhausted": sum("exhausted" in row for row in rows),
+        "hopeless": sum(item.text in hopeless for item in items), "repeats": len(rows) - len(answers),
+    }  # fmt: skip
+    return rows, counts
+
+
+def why_hopeless(text: str) -> str | None:
+    """Why no keyphrase can come from a text, or None if it is worth a try.
+
+    >>> why_hopeless("  "), why_hopeless("?!"), why_hopeless("drone")
+    ('empty text', 'no letter or digit in the text', None)
+    """
+    if not text.strip():
+        return "empty text"
+    if not any(char.isalnum() for char in text):
+        return "no letter or digit in the text"
+    return None
+
+
+def _answer(prediction: Any) -> Row:
+    answer: Row = {"keyphrases": list(prediction.keyphrases)}
+    if prediction.scores is not None:
+        answer["scores"] = [round(float(score), 6) for score in prediction.scores]
+    if prediction.exhausted:
+        answer["exhausted"] = True
+    if getattr(prediction, "reason", None):
+        answer["reason"] = prediction.reason
+    return answer
+
+
+def explain_all(generator: Any, answers: dict[str, Row]) -> None:
+    """Adds `explain` to every answer: where a keyphrase stands in the text, whether it is known."""
+    for text, answer in answers.items():
+        answer["explain"] = generator.explain(text, answer["keyphrases"])
+
+
+def generate_catalog(
+    model: str | os.PathLike[str] | GeneratorSpec,
+    input: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    k: int,
+    *,
+    explain: bool = False,
+    universe: str | os.PathLike[str] | None = None,
+    precision: str = "fp32",
+    threads: int = 1,
+    columns: Columns = STANDARD,
+    shard_size: int = SHARD_SIZE,
+    workers: int | None = None,
+    engine: str = "local",
+    engine_options: Row | None = None,
+    strict: bool = False,
+    force: bool = False,
+    progress: bool = True,
+    **decoding: Any,
+) -> Summary:
+    """Predictions for every item of `input`, in its order, into `output`; goes on where a killed run stopped.
+
+    `model` is a trained folder, or a recipe for any other generator. What is left goes to
+    `KeyphraseGenerator.generate` (strategy, allow_repeats, vocabulary, min_score, batch_size, seed, ...);
+    None stands for its default, and for as many `workers` as fit.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        phrases = os.path.abspath(universe) if universe else None
+        model = ModelRecipe(os.path.abspath(model), precision, threads, phrases, explain)
+    input, output = storage.plain_path(input), storage.plain_path(output)
+    options = Options(k, {name: value for name, value in decoding.items() if value is not None}, explain)
+    kind = kind_of(output)
+    if input == output:
+        raise InputError(f"--output {output}: is the input; name another file")
+    source = open_source(input, columns)
+    folder = WorkFolder(output)
+    fingerprint = {
+        "input": input_fingerprint(source), "model": model.fingerprint(),
+        "options": {"k": k, **options.decoding, "explain": explain, "shard_size": shard_size, "kind": kind},
+        "columns": {name: getattr(columns, name) for name in ("id_column", "text_column", "text_template")},
+        "versions": _versions(),
+    }  # fmt: skip
+    job = ShardJob(input, columns, model, options)
+    workers = workers or fitting_workers(model.weight(), source.estimate(shard_size))
+    began = time.monotonic()
+    if strict:
+        check_all(source, shard_size)
+    with folder.locked():
+        try:
+            run = _Run(source, folder, shard_size, folder.begin(fingerprint, force), progress)
+            run.finish_all(job, engine, workers, engine_options or {})
+        except InputChanged:
+            if not force:
+                raise
+            folder.wipe()
+            folder.begin(fingerprint, force)
+            run = _Run(source, folder, shard_size, False, progress)
+            run.finish_all(job, engine, workers, engine_options or {})
+        run.summary.rejects = folder.assemble(run.shards, options.explain)
+        folder.wipe()
+    run.summary.seconds = time.monotonic() - began
+    return run.summary
+
+
+class _Run:
+    """One pass over the input: what is done is counted, what is not is computed."""
+
+    def __init__(self, source: Source, folder: WorkFolder, shard_size: int, resumed: bool, progress: bool) -> None:
+        self.source, self.folder, self.shard_size = source, folder, shard_size
+        self.finished = folder.finished() if resumed else set()
+        self.progress = progress
+        self.summary = Summary()
+        self.shards = 0
+        self.first_reject = ""
+        self.bar: Any = None
+        self._read = 0  # records in the chunks read so far
+
+    def finish_all(self, job: ShardJob, engine: str, workers: int, engine_options: Row) -> None:
+        """Computes every shard that is not there yet."""
+        from tqdm import tqdm
+
+        with tqdm(unit="item", disable=not self.progress, dynamic_ncols=True, smoothing=0.1) as self.bar:
+            if engine == "ray":
+                from pusl.engine_ray import run_on_ray
+
+                done = run_on_ray(job, self.todo(), self.folder, **engine_options)
+            else:
+                done = run_here(job, self.todo(), self.folder, workers)
+            for chunk, report in done:
+                self.count(chunk, report)
+        if not self.shards:
+            self.folder.wipe()
+            raise InputError(f"{self.source.path}: is empty; expected at least one item")
+        self.refuse_if_nothing_usable()
+
+    def todo(self) -> Iterator[Chunk]:
+        """The chunks that have to be computed; those with a sound part are only counted."""
+        for chunk in self.source.chunks(self.shard_size):
+            self.shards += 1
+            self._read += chunk.records
+            if chunk.done:
+                self.bar.total = max(self._read, round(self._read / chunk.done))
+            report = self.folder.check_part(chunk) if chunk.index in self.finished else None
+            if report is None:
+                yield chunk
+            else:
+                self.summary.resumed += chunk.records
+                self.bar.initial += chunk.records  # keeps the rate that of this run
+                self.count(chunk, report)
+
+    def count(self, chunk: Chunk, report: Row) -> None:
+        """Adds a finished shard to the summary and the bar."""
+        for name, value in report["counts"].items():
+            setattr(self.summary, name, getattr(self.summary, name) + value)
+        if report["rejects"]:
+            self.summary.rejects += len(report["rejects"])
+            line, reason = report["rejects"][0][:2]
+            self.first_reject = self.first_reject or f"line {line}: {reason}"
+            if self.summary.rejects >= NOTHING_USABLE:
+                self.refuse_if_nothing_usable()
+        self.bar.update(chunk.records)
+
+    def refuse_if_nothing_usable(self) -> None:
+        """Stops a run in which every line is bad: the flags are wrong, not the lines."""
+        if self.summary.items == 0 and self.summary.rejects:
+            self.folder.wipe()
+            raise InputError(
+                f"{self.source.path}: none of {self.summary.rejects:,} lines can be used; {self.first_reject}"
+            )
+
+
+def run_here(job: ShardJob, chunks: Iterable[Chunk], folder: WorkFolder, workers: int) -> Iterator[tuple[Chunk, Row]]:
+    """Shards on this machine: in this process, or in `workers` others. Parts are written by this one."""
+    computed: Iterator[tuple[Chunk, bytes]]
+    computed = run_tasks(job.start, chunks, workers) if workers > 1 else _in_process(job, chunks)
+    for chunk, content in computed:
+        yield chunk, folder.write_part(chunk.index, content)
+
+
+def fitting_workers(model_bytes: int, shards: float) -> int:
+    """Processes that fill the cores, as far as memory and the number of shards allow."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        free = 8 << 30
+    # Weights, a prepacked copy, the caches of a batch; and what torch itself takes.
+    fit = int(free // (3 * model_bytes + (600 << 20)))
+    return max(1, min(cores, fit, int(shards)))
+
+
+def _in_process(job: ShardJob, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, bytes]]:
+    work = None
+    for chunk in chunks:
+        work = work or job.start()  # only when there is something to compute
+        yield chunk, work(chunk)
+
+
+def check_all(source: Source, shard_size: int) -> None:
+    """Reads the whole input and raises at its first bad line or repeated id (`--strict`)."""
+
+    def hashes() -> Iterator[np.ndarray]:
+        for chunk in source.chunks(shard_size):
+            items, rejects = source.parse(chunk)
+            if rejects:
+                raise InputError(f"{source.path}:{rejects[0].line}: {rejects[0].reason}")
+            yield np.asarray([id_hash(item.id) for item in items], dtype=np.uint64)
+
+    suspects = repeated(hashes())
+    if not suspects:
+        return
+    first: dict[str, int] = {}
+    for chunk in source.chunks(shard_size):
+        for item in source.parse(chunk)[0]:
+            if id_hash(item.id) in suspects and first.setdefault(item.id, item.line) != item.line:
+                raise InputError(f"{source.path}:{item.line}: id {item.id!r} stands already in line {first[item.id]}")
+
+
+def input_fingerprint(source: Source) -> Row:
+    """The input's size and a digest of both ends; the middle is checked shard by shard."""
+    code = hashlib.blake2b(digest_size=16)
+    with storage.open_binary(source.path) as stream:
+        code.update(stream.read(EDGE))
+        stream.seek(max(0, source.size - EDGE))
+        code.update(stream.read(EDGE))
+    return {"size": source.size, "ends": code.hexdigest()}
+
+
+def _versions() -> Row:
+    """Programs whose change may move a score's last digit."""
+    from importlib import metadata
+
+    from pusl import __version__
+
+    return {"pusl": __version__, "torch": metadata.version("torch"), "transformers": metadata.version("transformers")}

@@ -1,0 +1,147 @@
+"""k different, scored keyphrases for every item of a catalog, in its order.
+
+The input is JSONL, JSONL.gz, Parquet, CSV or TSV with an id and a text per item; the output's ending
+chooses its kind. Work is kept in OUTPUT.parts/ until the output is complete: after Ctrl-C, a crash or
+kill -9 the same command goes on, and the output is the same to the byte. Lines that cannot be used
+go to OUTPUT.rejects with the reason.
+
+examples:
+  pusl generate --model models/pusl --input items.jsonl --output predictions.jsonl -k 10
+  pusl generate --model models/pusl --input items.csv --id-column sku --text-template "{title}. {details}" \\
+      --output predictions.parquet -k 20 --workers 4 --precision int8
+  pusl generate --model models/pusl --input items.jsonl --output predictions.jsonl -k 10 \\
+      --universe queries.txt --vocabulary closed --explain
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+from typing import Any
+
+from eval.files import InputError
+from pusl.config import add_flags
+from pusl.examples import Columns
+
+STRATEGIES = ("sequence", "beam", "merge")
+ENGINES = ("local", "ray")
+OTHER_COLUMNS = ("keyphrases_column", "counts_column", "timestamp_column", "group_column", "separator")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `pusl generate`."""
+    files = parser.add_argument_group("files")
+    files.add_argument("--model", metavar="DIR", help="a model folder made by `pusl train`")
+    files.add_argument("--input", required=True, metavar="FILE", help="the catalog: .jsonl(.gz), .parquet, .csv, .tsv")
+    files.add_argument("--output", required=True, metavar="FILE", help="predictions: .jsonl(.gz), .parquet, .csv, .tsv")
+    files.add_argument("--force", action="store_true", help="overwrite the output; start over if settings changed")
+    files.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")
+    columns = parser.add_argument_group("columns")
+    add_flags(columns, Columns, skip=OTHER_COLUMNS)  # type: ignore[arg-type]
+    decoding = parser.add_argument_group("decoding")
+    decoding.add_argument("-k", type=_positive, required=True, metavar="N", help="keyphrases per item")
+    decoding.add_argument("--strategy", choices=STRATEGIES, help="how phrases are searched (default: the model's best)")
+    decoding.add_argument("--allow-repeats", action="store_true", help="plain Algorithm 1: a phrase may come twice")
+    decoding.add_argument("--universe", metavar="FILE", help="real queries or labels, one per line")
+    decoding.add_argument(
+        "--vocabulary", choices=("open", "prefer", "closed"), default="open",
+        help="closed: only phrases of the universe; prefer: a bonus for them (default: open)",
+    )  # fmt: skip
+    decoding.add_argument("--min-score", type=float, metavar="X", help="leave out keyphrases scored below this")
+    decoding.add_argument("--num-beams", type=_positive, metavar="N", help="width of the search (default: by strategy)")
+    decoding.add_argument("--temperature", type=float, metavar="X", help="sample instead of searching the best")
+    decoding.add_argument("--top-p", type=float, metavar="X", help="sample among the most probable tokens only")
+    decoding.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the sampling (default: 0)")
+    decoding.add_argument("--explain", action="store_true", help="mark each keyphrase: in the text, known, real")
+    speed = parser.add_argument_group("speed")
+    speed.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="items at once (default: 32)")
+    speed.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="weights (default: fp32)")
+    speed.add_argument("--workers", type=_positive, metavar="N", help="processes (default: as cores and memory allow)")
+    speed.add_argument("--threads", type=_positive, default=1, metavar="N", help="threads per process (default: 1)")
+    speed.add_argument("--shard-size", type=_positive, metavar="N", help="items a kill can cost (default: 512)")
+    speed.add_argument("--engine", choices=ENGINES, default="local", help="where it runs (default: local)")
+    speed.add_argument("--address", metavar="HOST:PORT", help="Ray cluster (default: start one on this machine)")
+    speed.add_argument("--gpus-per-worker", type=float, default=0.0, metavar="X", help="per Ray worker (default: 0)")
+    speed.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Generates, and says how to go on if it is interrupted."""
+    from pusl.processes import WorkerDied, WorkerFailed
+
+    if args.vocabulary != "open" and not args.universe:
+        raise InputError(f"--vocabulary {args.vocabulary} needs --universe FILE")
+    if not args.model:
+        raise InputError("--model DIR is missing: name a folder made by `pusl train`")
+    before = signal.signal(signal.SIGTERM, _terminate)
+    go_on = f"Finished shards are kept in {args.output}.parts; the same command goes on from there."
+    try:
+        _generate(args)
+    except KeyboardInterrupt:
+        print(f"\npusl: stopped. {go_on}", file=sys.stderr)
+        return 130
+    except (WorkerDied, WorkerFailed) as error:
+        hint = " (out of memory? try fewer --workers)" if isinstance(error, WorkerDied) else ""
+        print(f"pusl: {error}{hint}\n{go_on}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS):
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"pusl: {error.strerror}{where}. {go_on}", file=sys.stderr)
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _generate(args: argparse.Namespace) -> None:
+    from pusl.catalog import SHARD_SIZE, generate_catalog
+
+    names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
+    engine_options: dict[str, Any] = {}
+    if args.engine == "ray":
+        engine_options = {"address": args.address, "gpus": args.gpus_per_worker, "workers": args.workers}
+    shard_size = args.shard_size or SHARD_SIZE
+    summary = generate_catalog(
+        args.model, args.input, args.output, args.k, explain=args.explain, universe=args.universe,
+        precision=args.precision, threads=args.threads, columns=Columns(**names), shard_size=shard_size,
+        workers=args.workers, engine=args.engine, engine_options=engine_options,
+        strict=args.strict, force=args.force, progress=not args.quiet, strategy=args.strategy,
+        allow_repeats=args.allow_repeats, vocabulary=args.vocabulary, min_score=args.min_score,
+        num_beams=args.num_beams, temperature=args.temperature, top_p=args.top_p, seed=args.seed,
+        batch_size=args.batch_size,
+    )  # fmt: skip
+    print(describe(summary, args.output))
+
+
+def describe(summary: Any, output: str | os.PathLike[str]) -> str:
+    """The last lines a user sees."""
+    done = summary.items + summary.rejects - summary.resumed
+    rate = f", {done / summary.seconds:,.1f} items/s" if summary.seconds and done > 0 else ""
+    lines = [f"{output}: {summary.items:,} items in {summary.seconds:,.1f} s{rate}"]
+    for value, what in (
+        (summary.resumed, "were done by an earlier run"),
+        (summary.repeats, "have the text of an earlier item and were computed once"),
+        (summary.exhausted, "got fewer keyphrases than asked for ('exhausted')"),
+        (summary.hopeless, "have no usable text (see 'reason')"),
+    ):
+        if value:
+            lines.append(f"  {value:,} {what}")
+    if summary.rejects:
+        lines.append(f"  {summary.rejects:,} bad lines were left out: {output}.rejects")
+    return "\n".join(lines)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return number

@@ -1,0 +1,316 @@
+"""Finished shards + a manifest in a work folder -> one predictions file, at whatever moment a run dies.
+
+`OUTPUT.parts/` holds `manifest.json` (what the run was started with) and one `part-NNNNNNNN` per
+finished shard: a header line of JSON (which input records it answers, a checksum, the rejects), then
+the prediction lines. A part appears by a rename, so it is there whole or not at all. When all are
+there, they are streamed into the output in order and the folder goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from eval.files import InputError, Row, kind_of, to_json
+from pusl import storage
+from pusl.shards import Chunk, Item, Reject
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PREFIX = "part-"
+FIELDS = ("id", "keyphrases", "scores", "exhausted", "reason")
+PARQUET_ROWS = 20_000  # per row group, whatever the shard size, so that shards leave no trace in the file
+BUCKET = 1 << 23  # id hashes looked at together when searching repeats: 64 MiB
+
+
+def pack_part(
+    chunk: Chunk, items: Sequence[Item], rows: Sequence[Row], rejects: Sequence[Reject], counts: Row
+) -> bytes:
+    """One shard's predictions as the bytes of a part file."""
+    body = "".join(to_json(row) + "\n" for row in rows).encode("utf-8")
+    header = {
+        "format": FORMAT, "shard": chunk.index, "line": chunk.line, "records": chunk.records, "input": chunk.digest,
+        "body": _checksum(body), "counts": counts, "lines": [item.line for item in items],
+        "ids": [id_hash(item.id) for item in items], "rejects": [list(reject) for reject in rejects],
+    }  # fmt: skip
+    return to_json(header).encode("utf-8") + b"\n" + body
+
+
+def unpack_part(content: bytes) -> tuple[Row, bytes] | None:
+    """(header, prediction lines) of a part file, or None if it is damaged."""
+    head, _, body = content.partition(b"\n")
+    try:
+        header = json.loads(head)
+        sound = header["format"] == FORMAT and header["body"] == _checksum(body)
+    except (ValueError, KeyError, TypeError):
+        return None
+    return (header, body) if sound else None
+
+
+def id_hash(item: str) -> int:
+    """Eight bytes that tell ids apart nearly always, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(item.encode("utf-8"), digest_size=8).digest(), "little")
+
+
+def _checksum(body: bytes) -> str:
+    return hashlib.blake2b(body, digest_size=16).hexdigest()
+
+
+class InputChanged(InputError):
+    """The input is not the one the unfinished run has read."""
+
+
+class WorkFolder:
+    """The state of a run on disk."""
+
+    def __init__(self, output: str) -> None:
+        self.output = output
+        self.path = output + ".parts"
+        self._lock: Any = None
+
+    def part_path(self, index: int) -> str:
+        """Where a shard's part stands."""
+        return f"{self.path}/{PREFIX}{index:08d}"
+
+    def manifest(self) -> Row | None:
+        """What the unfinished run was started with; None if there is none."""
+        path = f"{self.path}/{MANIFEST}"
+        if not storage.exists(path):
+            return None
+        try:
+            found = json.loads(storage.read_bytes(path))
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or found.get("format") != FORMAT:
+            raise InputError(f"{path}: not a manifest this version can read; --force starts over")
+        return found
+
+    def begin(self, fingerprint: Row, force: bool) -> bool:
+        """Takes the folder for this run; True if it goes on with an unfinished one.
+
+        The same fingerprint goes on. Another one is refused, or wiped with `force`.
+        """
+        try:
+            old = self.manifest()
+        except InputError:
+            if not force:
+                raise
+            old = None
+        if old is not None and old.get("fingerprint") != fingerprint:
+            changes = "; ".join(_differences(old.get("fingerprint") or {}, fingerprint))
+            if not force:
+                raise InputError(
+                    f"{self.path} holds an unfinished run that was started otherwise ({changes}).\n"
+                    "Repeat the first command to go on with it, or pass --force to start over"
+                )
+            old = None
+        if old is None:
+            storage.check_target(self.output, force)
+            storage.check_target(self.output + ".rejects", force)
+            # Parts without their manifest cannot be trusted.
+            with self.locked():
+                for name in self._part_names():
+                    storage.remove(f"{self.path}/{name}")
+                manifest = {"format": FORMAT, "fingerprint": fingerprint}
+                storage.write_bytes(f"{self.path}/{MANIFEST}", (json.dumps(manifest, indent=2) + "\n").encode())
+        return old is not None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder against a second run on the same machine; may be nested."""
+        if self._lock is not None or storage.is_url(self.path):
+            if self._lock is None:
+                storage.make_folder(self.path)
+            yield
+            return
+        import fcntl
+
+        storage.make_folder(self.path)
+        with open(f"{self.path}/lock", "w") as self._lock:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"{self.path}: another run is writing this output right now; wait for it") from None
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    def _part_names(self) -> list[str]:
+        return [name for name in storage.file_names(self.path) if name.startswith(PREFIX)]
+
+    def finished(self) -> set[int]:
+        """Numbers of the shards whose parts are there (not yet looked into)."""
+        return {int(name.removeprefix(PREFIX)) for name in self._part_names() if name.removeprefix(PREFIX).isdigit()}
+
+    def check_part(self, chunk: Chunk) -> Row | None:
+        """The header of the chunk's part; None if it has to be made again."""
+        found = unpack_part(storage.read_bytes(self.part_path(chunk.index)))
+        if found is None:
+            return None
+        header = found[0]
+        if header["input"] != chunk.digest or header["line"] != chunk.line:
+            raise InputChanged(
+                f"{self.path} holds an unfinished run on another input (it differs from line {chunk.line} on).\n"
+                "Put the old file back to go on with it, or pass --force to start over"
+            )
+        return header
+
+    def write_part(self, index: int, content: bytes) -> Row:
+        """Writes a finished shard, atomically, and returns its header."""
+        found = unpack_part(content)
+        assert found is not None
+        storage.write_bytes(self.part_path(index), content)
+        return found[0]
+
+    def parts(self, count: int) -> Iterator[tuple[Row, bytes]]:
+        """(header, prediction lines) of the shards 0 to count - 1."""
+        for index in range(count):
+            found = unpack_part(storage.read_bytes(self.part_path(index)))
+            if found is None:
+                raise OSError(f"{self.part_path(index)} was damaged while the run went on; delete it and run again")
+            yield found
+
+    def assemble(self, count: int, explain: bool = False) -> int:
+        """Writes the output and its .rejects file from all parts; returns the number of rejects.
+
+        The second and later items with the same id are rejected here, because only here are all
+        ids at hand, whatever the shard size was.
+        """
+        hashes = (np.asarray(header["ids"], dtype=np.uint64) for header, _ in self.parts(count))
+        suspects = repeated(hashes)
+        rejects = 0
+        first: dict[str, int] = {}
+
+        def kept() -> Iterator[bytes]:
+            nonlocal rejects
+            for header, body in self.parts(count):
+                spoiled = [Reject(*reject) for reject in header["rejects"]]
+                for line, code, content in zip(
+                    header["lines"], header["ids"], body.splitlines(keepends=True), strict=True
+                ):
+                    if code in suspects:
+                        name = json.loads(content)["id"]
+                        if first.setdefault(name, line) != line:
+                            reason = f"id {name!r} stands already in line {first[name]}"
+                            spoiled.append(Reject(line, reason, name))
+                            continue
+                    yield content
+                for reject in sorted(spoiled):
+                    log.write(to_json(reject._asdict()).encode("utf-8") + b"\n")
+                rejects += len(spoiled)
+
+        with storage.writing(self.output) as stream, storage.writing(self.output + ".rejects") as log:
+            write_predictions(stream, kept(), kind_of(self.output), explain)
+        if not rejects:
+            storage.remove(self.output + ".rejects")
+        return rejects
+
+    def wipe(self) -> None:
+        """Removes the folder. The manifest goes first: what is left of a kill here is no unfinished run."""
+        storage.remove(f"{self.path}/{MANIFEST}")
+        storage.remove(self.path)
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    changes = []
+    for name in dict.fromkeys([*old, *new]):
+        before, after = old.get(name), new.get(name)
+        if before == after:
+            continue
+        if isinstance(before, dict) and isinstance(after, dict):
+            keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)]
+            if name in ("input", "model", "universe"):
+                changes.append(f"another {name}: {keys[0]} was {before.get(keys[0])}, is {after.get(keys[0])}")
+            else:
+                changes += [f"{key} was {before.get(key)}, is {after.get(key)}" for key in keys]
+        else:
+            changes.append(f"{name} was {before}, is {after}")
+    return changes
+
+
+def repeated(groups: Iterable[np.ndarray]) -> set[int]:
+    """The values that occur more than once in a stream of uint64 arrays, in bounded memory.
+
+    >>> repeated([np.array([1, 5], dtype=np.uint64), np.array([5, 9], dtype=np.uint64)])
+    {5}
+    """
+    with tempfile.TemporaryFile() as spill:
+        total = 0
+        for group in groups:
+            spill.write(group.astype(np.uint64).tobytes())
+            total += len(group)
+        if not total:
+            return set()
+        spill.flush()
+        codes = np.memmap(spill, dtype=np.uint64, mode="r", shape=(total,))
+        buckets = -(-total // BUCKET)
+        found: set[int] = set()
+        for bucket in range(buckets):
+            pieces = (codes[at : at + BUCKET] for at in range(0, total, BUCKET))
+            chosen = np.concatenate([piece[piece % np.uint64(buckets) == bucket] for piece in pieces])
+            chosen.sort()
+            found.update(np.unique(chosen[1:][chosen[1:] == chosen[:-1]]).tolist())
+        return found
+
+
+def write_predictions(stream: BinaryIO, lines: Iterable[bytes], kind: str, explain: bool = False) -> None:
+    """Prediction lines of JSON -> a JSONL, Parquet, CSV or TSV stream."""
+    if kind == "jsonl":
+        for line in lines:
+            stream.write(line)
+    elif kind == "parquet":
+        _write_parquet(stream, lines, explain)
+    else:
+        names = [*FIELDS, "explain"] if explain else list(FIELDS)
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+        writer = csv.DictWriter(text, names, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n", restval="")
+        writer.writeheader()
+        for line in lines:
+            row = json.loads(line)
+            plain = {key: to_json(value) if isinstance(value, (list, bool)) else value for key, value in row.items()}
+            writer.writerow(plain)
+        text.flush()
+        text.detach()
+
+
+def _write_parquet(stream: BinaryIO, lines: Iterable[bytes], explain: bool) -> None:
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    text, texts, numbers = pyarrow.string(), pyarrow.list_(pyarrow.string()), pyarrow.list_(pyarrow.float64())
+    columns = [
+        ("id", text),
+        ("keyphrases", texts),
+        ("scores", numbers),
+        ("exhausted", pyarrow.bool_()),
+        ("reason", text),
+    ]
+    if explain:
+        columns.append(("explain", text))  # JSON: which marks there are depends on the universe and the labels
+    schema = pyarrow.schema(columns)
+    with parquet.ParquetWriter(stream, schema) as writer:
+        batch: list[Row] = []
+
+        def flush() -> None:
+            writer.write_table(pyarrow.Table.from_pylist(batch, schema))
+            batch.clear()
+
+        for line in lines:
+            row = json.loads(line)
+            row.setdefault("exhausted", False)
+            if "explain" in row:
+                row["explain"] = to_json(row["explain"])
+            batch.append(row)
+            if len(batch) == PARQUET_ROWS:
+                flush()
+        if batch:
+            flush()

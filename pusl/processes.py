@@ -1,0 +1,141 @@
+"""Tasks -> results, computed by N processes that may die.
+
+The parent hands out one task per process and gets results in whatever order they come. A process
+that dies (out of memory, killed) is replaced and its task done again once; a task that kills two
+processes is an error that names it. Processes end by themselves when the parent is gone, even
+after kill -9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from eval.files import InputError
+
+ATTEMPTS = 2
+
+
+class WorkerDied(RuntimeError):
+    """A task ended its process twice."""
+
+
+class WorkerFailed(RuntimeError):
+    """A task raised something unexpected in its process; the message holds the traceback."""
+
+
+def run_tasks(start: Callable[[], Callable[[Any], Any]], tasks: Iterable[Any], count: int) -> Iterator[tuple[Any, Any]]:
+    """Yields (task, result) in order of completion. `start` runs once in each process and gives the worker function.
+
+    `start` and the tasks are pickled; processes are spawned, so nothing of the parent leaks into them.
+    """
+    pool = _Pool(start)
+    waiting = iter(tasks)
+    try:
+        exhausted = False
+        while True:
+            while not exhausted and len(pool.busy) < count:
+                task = next(waiting, _END)
+                if task is _END:
+                    exhausted = True
+                else:
+                    pool.give(task, 1)
+            if not pool.busy:
+                return
+            yield from pool.collect()
+    finally:
+        pool.close()
+
+
+_END = object()
+
+
+class _Worker:
+    def __init__(self, start: Callable[[], Callable[[Any], Any]]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_live, args=(theirs, start), daemon=True)
+        self.process.start()
+        theirs.close()
+
+
+class _Pool:
+    def __init__(self, start: Callable[[], Callable[[Any], Any]]) -> None:
+        self.start = start
+        self.idle: list[_Worker] = []
+        self.busy: dict[Any, tuple[_Worker, Any, int]] = {}  # pipe -> worker, task, attempt
+
+    def give(self, task: Any, attempt: int) -> None:
+        worker = self.idle.pop() if self.idle else _Worker(self.start)
+        with contextlib.suppress(OSError):  # it has just died: `collect` sees that
+            worker.pipe.send(task)
+        self.busy[worker.pipe] = (worker, task, attempt)
+
+    def collect(self) -> Iterator[tuple[Any, Any]]:
+        for pipe in wait(list(self.busy)):
+            worker, task, attempt = self.busy.pop(pipe)
+            try:
+                kind, value = worker.pipe.recv()
+            except (EOFError, OSError):
+                self._bury(worker)
+                if attempt >= ATTEMPTS:
+                    raise WorkerDied(
+                        f"a process ended {ATTEMPTS} times (exit code {worker.process.exitcode}) "
+                        f"while it worked on {task}"
+                    ) from None
+                self.give(task, attempt + 1)
+                continue
+            self.idle.append(worker)
+            if kind == "input":
+                raise InputError(value)
+            if kind == "failed":
+                raise WorkerFailed(value)
+            yield task, value
+
+    def close(self) -> None:
+        for worker in [*self.idle, *(entry[0] for entry in self.busy.values())]:
+            self._bury(worker)
+        self.idle, self.busy = [], {}
+
+    @staticmethod
+    def _bury(worker: _Worker) -> None:
+        worker.pipe.close()
+        worker.process.kill()
+        worker.process.join()
+
+
+def _live(pipe: Connection, start: Callable[[], Callable[[Any], Any]]) -> None:
+    """A worker's life: start once, then a result for each task until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    work: Callable[[Any], Any] | None = None
+    while True:
+        try:
+            task = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            work = work or start()
+            answer = ("done", work(task))
+        except InputError as error:
+            answer = ("input", str(error))
+        except Exception:
+            answer = ("failed", traceback.format_exc())
+        try:
+            pipe.send(answer)
+        except OSError:
+            return
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

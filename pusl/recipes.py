@@ -1,0 +1,89 @@
+"""A small picklable recipe -> a loaded generator, in whichever process asks for it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from eval.files import InputError, Row, check_input
+
+# Everything in a model folder that a prediction depends on; checkpoints and logs of the training do not count.
+MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model")
+NOT_MODEL_FILES = ("run.json", "trainer_state.json", "selection.json", "metrics.json")
+
+
+class Generator(Protocol):
+    """What predicts: `KeyphraseGenerator`, an LLM client, or anything with this method."""
+
+    def generate(self, texts: Sequence[str], k: int, **options: Any) -> Sequence[Any]:
+        """One prediction (keyphrases, scores, exhausted) per text, in order."""
+        ...
+
+
+class GeneratorSpec(Protocol):
+    """A picklable recipe for a generator."""
+
+    def load(self) -> Generator:
+        """Loads it; called once per process."""
+        ...
+
+    def fingerprint(self) -> Row:
+        """Facts that change when its predictions may change."""
+        ...
+
+    def weight(self) -> int:
+        """Bytes of memory its weights take in each process."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelRecipe:
+    """A trained model folder, and how to load it."""
+
+    model: str
+    precision: str = "fp32"
+    threads: int = 1
+    universe: str | None = None
+    explain: bool = False
+
+    def load(self) -> Generator:
+        """The generator with its universe bound to it."""
+        from pusl.decoding.generator import KeyphraseGenerator
+
+        generator: Generator = KeyphraseGenerator.from_pretrained(
+            self.model, precision=self.precision, threads=self.threads
+        )
+        return generator
+
+    def fingerprint(self) -> Row:
+        """Digests of the model's files and of the universe, precision and threads."""
+        folder = Path(self.model)
+        if not (folder / "pusl.json").is_file():
+            raise InputError(f"{self.model}: not a PUSL model folder (no pusl.json); train one with `pusl train`")
+        paths = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.name not in NOT_MODEL_FILES}
+        if self.explain:
+            paths |= set(folder.glob("labels.txt.gz"))
+        code = hashlib.blake2b(digest_size=16)
+        for path in sorted(paths):
+            code.update(f"{path.name} {file_fingerprint(path)}\n".encode())
+        facts: Row = {"digest": code.hexdigest(), "precision": self.precision, "threads": self.threads}
+        if self.universe:
+            facts["universe"] = file_fingerprint(check_input(self.universe))
+        return facts
+
+    def weight(self) -> int:
+        """The size of the weight files."""
+        return sum(path.stat().st_size for path in Path(self.model).glob("*.safetensors"))
+
+
+def file_fingerprint(path: str | os.PathLike[str]) -> str:
+    """A digest of a file's whole content."""
+    code = hashlib.blake2b(digest_size=16)
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            code.update(block)
+    return code.hexdigest()
