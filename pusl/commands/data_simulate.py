@@ -1,0 +1,43 @@
+"""A shop catalog with self-selection bias, whose complete keyphrases are known.
+
+Items have a text and a set of right buyer queries. Few items get many interactions, each
+interaction is one query, repeats collapse: popular items show most of their right queries, the
+many rare ones only one or two. Writes to the folder --out:
+  train.jsonl dev.jsonl test.jsonl   observed keyphrases with counts
+  complete.jsonl                     the test items with ALL their right keyphrases
+  universe.txt                       every right query of the catalog
+  simulation.json                    the knobs and what came of them
+
+example:
+  pusl data simulate --out shop --items 10000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pusl.config import add_flags, build
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One flag per knob of SimulateConfig."""
+    from pusl.simulate import SimulateConfig
+
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
+    parser.add_argument("--force", action="store_true", help="overwrite an earlier result in --out")
+    add_flags(parser, SimulateConfig)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Simulates and prints what came of it."""
+    from pusl.simulate import SimulateConfig, simulate
+
+    about = simulate(args.out, build(SimulateConfig, args), args.force, lambda text: print(text, file=sys.stderr))
+    train, sizes = about["train"], about["config"]
+    print(f"{args.out}: {sizes['train_items']:,} train, {sizes['dev_items']:,} dev, {sizes['test_items']:,} test items")
+    print(
+        f"train: {train['right_per_item']:.1f} right queries per item, {train['observed_per_item']:.1f} observed, "
+        f"CV {train['cv']:.2f}"
+    )
+    print("       " + ", ".join(f"{share:.1%} {name}" for name, share in train["quadrants"].items()))

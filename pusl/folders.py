@@ -1,0 +1,71 @@
+"""Several files -> one folder that is there completely or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from eval.files import InputError, write_json
+
+
+@contextlib.contextmanager
+def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yields (a folder beside `out` to write into, a dict for the manifest); at the end it becomes `out`.
+
+    The manifest is a JSON file that says how the folder was made and lists its `files`. Where `out`
+    is there already, the files take their place one by one: that needs `force` if one of them, or the
+    manifest, would be overwritten, and files of the earlier manifest are removed (a test file of an
+    earlier split would hold texts that are in the training file now). Other files are left alone.
+    """
+    out = Path(out)
+    _check_folder(out, manifest, force)
+    work = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp"))
+    about: dict[str, Any] = {}
+    try:
+        yield work, about
+        about["files"] = sorted(path.name for path in work.iterdir())
+        write_json(work / manifest, about)
+        work.chmod(0o755)
+        if out.exists() and any(out.iterdir()):
+            _replace_files(work, out, manifest, force)
+        else:
+            os.replace(work, out)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _check_folder(out: Path, manifest: str, force: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; expected a folder for the results")
+    if (out / manifest).exists() and not force:
+        raise InputError(f"{out}: holds results already ({manifest}); pass --force to overwrite them")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except (NotADirectoryError, FileExistsError):
+        raise InputError(f"{out.parent}: is a file; expected a folder") from None
+    except PermissionError:
+        raise InputError(f"{out.parent}: no permission to make this folder") from None
+    for folder in (out.parent, out):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise InputError(f"{folder}: no permission to write here")
+
+
+def _replace_files(work: Path, out: Path, manifest: str, force: bool) -> None:
+    names = [path.name for path in work.iterdir()]
+    standing = sorted(name for name in names if (out / name).exists())
+    if standing and not force:
+        raise InputError(f"{out / standing[0]}: exists already; pass --force to overwrite it")
+    stale = set()
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        stale = {Path(name).name for name in json.loads((out / manifest).read_text())["files"]}
+    for name in stale.difference(names):
+        with contextlib.suppress(OSError):
+            (out / name).unlink()
+    for name in sorted(names, key=lambda name: name == manifest):  # the manifest last: it says "complete"
+        os.replace(work / name, out / name)
