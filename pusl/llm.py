@@ -36,7 +36,7 @@ from pusl.endpoint import (
     read_answer,
     retry_after,
     server_message,
-)  # fmt: skip
+)
 from pusl.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prompt, parse_keyphrases
 
 _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
