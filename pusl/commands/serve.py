@@ -1,0 +1,46 @@
+"""Serves a trained model over HTTP: an API for programs and a page for people.
+
+    pusl serve --model models/pusl --port 8000
+    curl -s http://127.0.0.1:8000/v1/keyphrases -H 'Content-Type: application/json' \\
+         -d '{"texts": ["Waterproof hiking boots for wide feet"], "k": 5}'
+
+The page is at /, the API's description at /docs and /openapi.json, probes at /healthz and /readyz,
+Prometheus numbers at /metrics. Only this machine can reach it unless --host says otherwise; set
+--api-key-env then. SIGTERM or Ctrl-C stops it after everything accepted has been answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from eval.files import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `pusl serve`."""
+    from pusl.config import add_flags
+    from pusl.serve_config import ServeConfig
+
+    parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below")
+    add_flags(parser, ServeConfig)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the service until it is stopped."""
+    from pusl.config import build
+    from pusl.serve_config import ServeConfig, check_config
+
+    config = check_config(build(ServeConfig, args, args.config))
+    try:
+        from pusl.batching import WorkerLost
+        from pusl.serve import serve
+        from pusl.worker import WorkerError
+    except ImportError as error:
+        raise InputError(f"pusl serve needs {error.name}; pip install 'pusl[serve]'") from None
+    try:
+        serve(config)
+    except (WorkerError, WorkerLost) as error:
+        print(f"pusl: the model cannot be served: {error}", file=sys.stderr)
+        return 1
+    return 0

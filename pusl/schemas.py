@@ -1,0 +1,70 @@
+"""JSON bodies <-> typed requests and answers; the source of the OpenAPI description."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class KeyphraseRequest(BaseModel):
+    """Texts and how to generate for them."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra={
+        "example": {"texts": ["Waterproof hiking boots for wide feet"], "k": 5},
+    })  # fmt: skip
+    texts: Annotated[list[str], Field(min_length=1, description="One or more texts; results come in this order.")]
+    k: Annotated[int | None, Field(ge=1, strict=True, description="Keyphrases per text (default: the model's).")] = None
+    strategy: Annotated[str | None, Field(description="Decoding strategy; `GET /v1/model` lists them.")] = None
+    vocabulary: Annotated[
+        Literal["open", "prefer", "closed"], Field(description="`prefer` and `closed` need a server with a universe.")
+    ] = "open"
+    allow_repeats: Annotated[bool, Field(strict=True, description="Keep repeated keyphrases.")] = False
+    min_score: Annotated[float | None, Field(description="Leave out keyphrases that score below this.")] = None
+    temperature: Annotated[float | None, Field(gt=0, le=10, description="For the strategy `sample`.")] = None
+    top_p: Annotated[float | None, Field(gt=0, le=1, description="For the strategy `sample`.")] = None
+    num_beams: Annotated[int | None, Field(ge=1, le=64, strict=True, description="Width of the beam.")] = None
+    seed: Annotated[int, Field(ge=0, lt=2**31, strict=True, description="For the strategy `sample`.")] = 0
+    explain: Annotated[bool, Field(strict=True, description="Add marks: present, new, in universe.")] = False
+
+
+class Mark(BaseModel):
+    """What is known about one keyphrase; null where the server has no list to compare with."""
+
+    present: bool = Field(description="Its words stand in the text.")
+    new: bool | None = Field(description="No training item had it as a label.")
+    in_universe: bool | None = Field(description="It is in the server's universe of real queries.")
+
+
+class KeyphraseResult(BaseModel):
+    """Keyphrases of one text, best first."""
+
+    keyphrases: list[str]
+    scores: list[float] = Field(description="Log-probability per keyphrase, same order.")
+    exhausted: bool = Field(description="The model had fewer than k different keyphrases to give.")
+    marks: list[Mark] | None = Field(default=None, description="Only with `explain`.")
+
+
+class KeyphraseResponse(BaseModel):
+    """One result per text, in the order of the request."""
+
+    model: str
+    k: int
+    results: list[KeyphraseResult]
+
+
+class ErrorBody(BaseModel):
+    """Every answer that is not 2xx."""
+
+    error: dict[Literal["code", "message"], str]
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": text}
+    for status, text in (
+        (400, "The body is not JSON."), (401, "The API key is missing or wrong."),
+        (413, "Too many texts, too long a text, or too big a body."), (415, "The body is not declared as JSON."),
+        (422, "A field is missing, unknown, or out of range."), (429, "The queue is full; see Retry-After."),
+        (503, "The model is loading or the service is stopping; see Retry-After."), (504, "Out of time."),
+    )
+}  # fmt: skip

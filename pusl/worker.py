@@ -1,0 +1,159 @@
+"""Texts + options -> predictions, computed in a process of its own.
+
+The web process never runs the model: a worker does, so a long batch cannot hold up health checks or
+refusals, and a worker that dies or hangs is replaced. Frames on the pipes are four bytes of length,
+then JSON. The worker's first frame says what was loaded, or why it could not be; after that one answer
+follows each question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import struct
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+from eval.files import InputError
+from pusl.batching import WorkerLost
+
+HEADER = struct.Struct(">I")
+
+
+class WorkerError(Exception):
+    """The model raised inside the worker; the message names the kind and the place, never the text."""
+
+
+class Worker:
+    """A model process, seen from the web process."""
+
+    def __init__(self, settings: Mapping[str, Any], hang_after: float = 300.0) -> None:
+        self.settings, self.hang_after = dict(settings), hang_after
+        self.info: dict[str, Any] = {}
+        self.restarts = -1
+        self._process: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, if it runs."""
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    async def start(self) -> dict[str, Any]:
+        """Starts (or starts again) the process and waits until the model is loaded and warm."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "pusl.worker", json.dumps(self.settings),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it before the queue is drained
+        )  # fmt: skip
+        self.restarts += 1
+        hello = await self._receive()
+        if "error" in hello:
+            await self.stop()
+            raise InputError(hello["error"]) if hello["kind"] == "input" else WorkerError(hello["error"])
+        self.info = hello["ready"]
+        return self.info
+
+    async def ask(self, texts: list[str], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Predictions for one batch; WorkerLost if the process dies or takes longer than `hang_after`."""
+        async with self._turn:
+            if self.pid is None:
+                await self._restart()
+            try:
+                answer = await asyncio.wait_for(self._exchange({"texts": texts, "options": options}), self.hang_after)
+            except (asyncio.TimeoutError, WorkerLost) as error:
+                await self.stop()
+                raise WorkerLost(str(error) or f"no answer within {self.hang_after:g} s") from None
+        if "error" in answer:
+            raise InputError(answer["error"]) if answer["kind"] == "input" else WorkerError(answer["error"])
+        return list(answer["results"])
+
+    async def stop(self) -> None:
+        """Ends the process; it holds nothing worth saving."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+        self._process._transport.close()  # type: ignore[attr-defined]
+
+    async def revive(self) -> None:
+        """Starts the process again if it died while idle."""
+        async with self._turn:
+            if self.pid is None:
+                await self._restart()
+
+    async def _restart(self) -> None:
+        try:
+            await self.start()
+        except (InputError, WorkerError) as error:
+            raise WorkerLost(f"the model could not be loaded again: {error}") from None
+
+    async def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert self._process and self._process.stdin
+        body = json.dumps(question).encode()
+        self._process.stdin.write(HEADER.pack(len(body)) + body)
+        with contextlib.suppress(ConnectionError):  # a dead process shows itself in _receive
+            await self._process.stdin.drain()
+        return await self._receive()
+
+    async def _receive(self) -> dict[str, Any]:
+        assert self._process and self._process.stdout
+        try:
+            (length,) = HEADER.unpack(await self._process.stdout.readexactly(HEADER.size))
+            return dict(json.loads(await self._process.stdout.readexactly(length)))
+        except asyncio.IncompleteReadError:
+            raise WorkerLost("the model process ended") from None
+
+
+def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: BinaryIO) -> None:
+    """The worker's life: load, say so, answer until the pipe closes."""
+
+    def send(frame: dict[str, Any]) -> None:
+        body = json.dumps(frame).encode()
+        answers.write(HEADER.pack(len(body)) + body)
+        answers.flush()
+
+    try:
+        from pusl.inference import Inference
+
+        model = Inference(**settings)
+        send({"ready": model.info()})
+    except InputError as error:
+        send({"error": str(error), "kind": "input"})
+        return
+    except Exception as error:
+        send({"error": _where(error), "kind": "internal"})
+        return
+    while len(head := questions.read(HEADER.size)) == HEADER.size:
+        question = json.loads(questions.read(HEADER.unpack(head)[0]))
+        try:
+            send({"results": model.answer(question["texts"], question["options"])})
+        except InputError as error:
+            send({"error": str(error), "kind": "input"})
+        except Exception as error:
+            send({"error": _where(error), "kind": "internal"})
+
+
+def _where(error: Exception) -> str:
+    """`RuntimeError at generator.py:120`: enough to find the fault, and no user text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{type(error).__name__} at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
+
+
+def main() -> None:
+    """Entry of the worker process: stdin and stdout carry frames; prints go to stderr."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with contextlib.suppress(BrokenPipeError):
+        answer_all(json.loads(sys.argv[1]), sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()
