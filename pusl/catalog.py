@@ -8,10 +8,11 @@ was killed leaves no trace in the output.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +23,13 @@ from pusl import storage
 from pusl.examples import STANDARD, Columns
 from pusl.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
 from pusl.processes import run_tasks
-from pusl.recipes import Generator, GeneratorSpec, ModelRecipe
+from pusl.recipes import GeneratorSpec, ModelRecipe, Predictor
 from pusl.shards import Chunk, Item, Source, open_source
 
 SHARD_SIZE = 512
 NOTHING_USABLE = 1000  # bad lines from the start, and not one good: stop early
 EDGE = 1 << 20  # bytes at both ends of the input that stand for it until each shard's own digest is seen
+Reports = Generator[tuple[Chunk, Row], None, None]  # shards as they are finished
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Summary:
     seconds: float = 0.0
 
 
-def generate_shard(generator: Generator, items: Sequence[Item], options: Options) -> tuple[list[Row], Row]:
+def generate_shard(generator: Predictor, items: Sequence[Item], options: Options) -> tuple[list[Row], Row]:
     """The prediction rows of one shard, in order, and counts. Equal texts are computed once."""
     hopeless = {item.text: reason for item in items if (reason := why_hopeless(item.text))}
     texts = list(dict.fromkeys(item.text for item in items if item.text not in hopeless))
@@ -216,8 +218,9 @@ class _Run:
                 done = run_on_ray(job, self.todo(), self.folder, **engine_options)
             else:
                 done = run_here(job, self.todo(), self.folder, workers)
-            for chunk, report in done:
-                self.count(chunk, report)
+            with contextlib.closing(done):  # workers end with the run, not when the garbage is collected
+                for chunk, report in done:
+                    self.count(chunk, report)
         if not self.shards:
             self.folder.wipe()
             raise InputError(f"{self.source.path}: is empty; expected at least one item")
@@ -259,7 +262,7 @@ class _Run:
             )
 
 
-def run_here(job: ShardJob, chunks: Iterable[Chunk], folder: WorkFolder, workers: int) -> Iterator[tuple[Chunk, Row]]:
+def run_here(job: ShardJob, chunks: Iterable[Chunk], folder: WorkFolder, workers: int) -> Reports:
     """Shards on this machine: in this process, or in `workers` others. Parts are written by this one."""
     computed: Iterator[tuple[Chunk, bytes]]
     computed = run_tasks(job.start, chunks, workers) if workers > 1 else _in_process(job, chunks)

@@ -16,7 +16,7 @@ MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model")
 NOT_MODEL_FILES = ("run.json", "trainer_state.json", "selection.json", "metrics.json")
 
 
-class Generator(Protocol):
+class Predictor(Protocol):
     """What predicts: `KeyphraseGenerator`, an LLM client, or anything with this method."""
 
     def generate(self, texts: Sequence[str], k: int, **options: Any) -> Sequence[Any]:
@@ -27,7 +27,7 @@ class Generator(Protocol):
 class GeneratorSpec(Protocol):
     """A picklable recipe for a generator."""
 
-    def load(self) -> Generator:
+    def load(self) -> Predictor:
         """Loads it; called once per process."""
         ...
 
@@ -50,11 +50,11 @@ class ModelRecipe:
     universe: str | None = None
     explain: bool = False
 
-    def load(self) -> Generator:
+    def load(self) -> Predictor:
         """The generator with its universe bound to it."""
         from pusl.decoding.generator import KeyphraseGenerator
 
-        generator: Generator = KeyphraseGenerator.from_pretrained(
+        generator: Predictor = KeyphraseGenerator.from_pretrained(
             self.model, precision=self.precision, threads=self.threads
         )
         return generator

@@ -1,0 +1,157 @@
+"""Shards -> part files, computed by the actors of a Ray cluster (`pusl generate --engine ray`).
+
+The driver reads the input once to find where each shard starts; a Ray Data pipeline carries these
+notes to actors that load the model once, read their shard from the input themselves, and write its
+part into the work folder. Input, output and model must therefore be visible from every node: a shared
+disk, or for input and output any fsspec URL. The same function as on one machine computes a shard, so
+the result is the same to the byte. A lost actor or node is replaced by Ray and its shard done again;
+after a lost driver the same command goes on with the parts that are there.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import logging
+import os
+import shutil
+import traceback
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from eval.files import InputError, Row
+from pusl import storage
+from pusl.catalog import Reports, ShardJob
+from pusl.parts import WorkFolder
+from pusl.processes import WorkerDied, WorkerFailed
+from pusl.shards import Chunk, open_source
+
+WINDOW = 20_000  # shards in one Ray dataset: bounds the driver's memory for any catalog
+ATTEMPTS = 4  # actors that may be lost on one shard; Ray itself would try forever
+
+
+class ShardActor:
+    """Loads the model once; each call computes one shard and writes its part."""
+
+    def __init__(self, job: ShardJob, output: str, run: str) -> None:
+        self.folder, self.run = WorkFolder(output), run
+        self.failure: Row | None = None
+        try:
+            self.work = job.start()
+        except Exception as error:
+            # An exception here would make Ray start the actor again and again; as data it ends the run.
+            self.failure = _failure(error)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """A batch of one note -> a batch of one report."""
+        note = Chunk(
+            index=int(batch["index"][0]), line=int(batch["line"][0]), start=int(batch["start"][0]),
+            records=int(batch["records"][0]), digest=str(batch["digest"][0]),
+        )  # fmt: skip
+        report = self.failure
+        if report is None:
+            try:
+                self.count_attempt(note)
+                header = self.folder.write_part(note.index, self.work(note))
+                report = {"counts": header["counts"], "rejects": header["rejects"][:1] * len(header["rejects"])}
+            except Exception as error:
+                report = _failure(error)
+        return {"index": [note.index], "report": [json.dumps(report)]}
+
+    def count_attempt(self, note: Chunk) -> None:
+        """Leaves a mark before the work starts; too many marks mean that the shard kills its actors."""
+        for attempt in range(ATTEMPTS):
+            mark = f"{self.folder.path}/try-{self.run}-{note.index:08d}-{attempt}"
+            if not storage.exists(mark):
+                return storage.write_bytes(mark, b"")
+        raise WorkerDied(f"{ATTEMPTS} actors ended while they worked on {note}")
+
+
+def _failure(error: Exception) -> Row:
+    if isinstance(error, WorkerDied):
+        return {"died": str(error)}
+    if isinstance(error, InputError):
+        return {"input": str(error)}
+    return {"failed": "".join(traceback.format_exception(error))}
+
+
+def run_on_ray(
+    job: ShardJob,
+    chunks: Iterable[Chunk],
+    folder: WorkFolder,
+    *,
+    address: str | None = None,
+    workers: int | None = None,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+) -> Reports:
+    """Yields (chunk, report) as shards are finished. Connects to `address`, or starts Ray on this machine."""
+    ray = _connect(address)
+    if not open_source(job.input, job.columns).seekable:
+        job = replace(job, input=unpack_beside(job.input, folder))
+    available = ray.cluster_resources()
+    fit = available.get("GPU", 0) / gpus if gpus else available.get("CPU", 1) / cpus
+    size = max(1, workers or int(fit))
+    run = uuid.uuid4().hex[:8]
+    notes = (chunk.note() for chunk in chunks)
+    while window := list(itertools.islice(notes, WINDOW)):
+        yield from _run_window(ray, job, window, folder, run, min(size, len(window)), cpus, gpus)
+
+
+def _run_window(
+    ray: Any, job: ShardJob, window: list[Chunk], folder: WorkFolder, run: str, size: int, cpus: float, gpus: float
+) -> Reports:
+    by_index = {chunk.index: chunk for chunk in window}
+    names = ("index", "line", "start", "records", "digest")
+    rows = [{name: getattr(chunk, name) for name in names} for chunk in window]
+    # One shard is one block is one task: what a lost actor costs is one shard.
+    reports = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        ShardActor, fn_constructor_args=(job, folder.output, run), batch_size=1, zero_copy_batch=False,
+        compute=ray.data.ActorPoolStrategy(size=size, max_tasks_in_flight_per_actor=2),
+        num_cpus=cpus, num_gpus=gpus,
+    )  # fmt: skip
+    try:
+        for row in reports.iter_rows():
+            report = json.loads(row["report"])
+            if "input" in report:
+                raise InputError(report["input"])
+            if "died" in report:
+                raise WorkerDied(report["died"])
+            if "failed" in report:
+                raise WorkerFailed(report["failed"])
+            yield by_index[row["index"]], report
+    except ray.exceptions.RayError as error:
+        raise WorkerDied(f"Ray gave up: {str(error).splitlines()[0]}") from None
+
+
+def _connect(address: str | None) -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone
+    try:
+        import ray
+        import ray.data
+        import ray.exceptions
+    except ImportError:
+        raise InputError("--engine ray needs Ray; pip install 'pusl[ray]'") from None
+    if not ray.is_initialized():
+        try:
+            dashboard = None if address else False
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=dashboard)
+        except (ConnectionError, ValueError) as error:
+            raise InputError(f"--address {address}: {str(error).splitlines()[0]}") from None
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False  # `pusl generate` has its own
+    context.print_on_execution_start = False
+    return ray
+
+
+def unpack_beside(path: str, folder: WorkFolder) -> str:
+    """A plain copy of a gzipped input in the work folder, because gzip cannot be read from the middle."""
+    target = f"{folder.path}/input-{os.path.basename(path).removesuffix('.gz')}"
+    if not storage.exists(target):
+        with storage.open_binary(path) as raw, gzip.GzipFile(fileobj=raw) as packed, storage.writing(target) as plain:
+            shutil.copyfileobj(packed, plain, 1 << 20)
+    return target
