@@ -1,0 +1,255 @@
+"""Example files -> train, dev and test files in which no text occurs twice (Algorithm 2).
+
+Merge all files, group by text, unite the keyphrases and add their counts, shuffle with a seed, cut.
+Texts that differ only in case or spacing stay separate items but always share a split. With times,
+the cut is a moment instead: what came later is either of texts seen in training or of unseen ones.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eval.files import InputError
+from eval.normalize import normalize
+from pusl.config import check, option
+from pusl.examples import Columns, Example, read_examples, write_examples
+from pusl.folders import writing_folder
+
+MANIFEST = "split.json"
+
+
+@dataclass(frozen=True)
+class SplitConfig:
+    """How a data set is cut."""
+
+    seed: int = option(0, "random seed; the same seed gives the same bytes", minimum=0)
+    dev: float = option(0.1, "dev items: a share of all items (below 1) or their number", minimum=0)
+    test: float = option(0.1, "test items: a share of all items (below 1) or their number", minimum=0)
+    by_time: bool = option(False, "cut at a moment instead of at random: train and dev before, test after it")
+    cutoff: str | None = option(None, "with --by-time: the moment (default: such that the --test share lies after it)")
+    max_count: int = option(
+        20, "last of the test files by number of keyphrases; it also holds all longer ones", minimum=1
+    )
+
+
+def split(
+    paths: Sequence[str | Path],
+    out: str | Path,
+    config: SplitConfig,
+    columns: Columns | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Writes the split of the files to the folder `out` and returns what split.json says about it."""
+    _check(config)
+    with writing_folder(out, MANIFEST, force) as (work, about):
+        rows = list(_read_all(paths, columns))
+        parts = split_by_time(rows, config) if config.by_time else split_uniformly(rows, config)
+        train = parts["train"]
+        mu = sum(len(example.keyphrases) for example in train) / len(train)
+        tests = {name: part for name, part in parts.items() if name not in ("train", "dev")}
+        for name in [name for name in ("test", "future_seen") if name in tests]:
+            tests[f"{name}_narrow"] = [example for example in tests[name] if len(example.keyphrases) <= 2 * mu]
+            tests[f"{name}_diverse"] = [example for example in tests[name] if len(example.keyphrases) > 2 * mu]
+        tests.update(_by_count(parts["test"], config.max_count))
+        sizes = {}
+        for name, part in {"train": train, "dev": parts["dev"], **tests}.items():
+            if part or name in ("test", "test_narrow", "test_diverse"):
+                sizes[name] = write_examples(work / f"{name}.jsonl", part)
+        about.update(
+            {
+                "inputs": [Path(path).name for path in paths],
+                "rows": len(rows),
+                "items": len({example.text for example in rows}),
+                "mu": mu,
+                "sizes": sizes,
+                "config": asdict(config),
+            }
+        )
+    return about
+
+
+def merge(examples: Iterable[Example]) -> list[Example]:
+    """One example per text, in order of first appearance: keyphrases united, counts added.
+
+    Keyphrases are the same if their normalized forms are; the first spelling stays. Counts stay only
+    where every row of the text has them. A row gets a new id where another text has its id already.
+
+    >>> merged = merge([Example("1", "t", ["a", "b"], [1, 2]), Example("2", "t", ["A", "c"], [5, 1])])
+    >>> merged[0].keyphrases, merged[0].counts
+    (['a', 'b', 'c'], [6, 2, 1])
+    """
+    by_text: dict[str, list[Example]] = {}
+    for example in examples:
+        by_text.setdefault(example.text, []).append(example)
+    taken: set[str] = set()
+    merged = []
+    for group in by_text.values():
+        first = group[0]
+        name, suffix = first.id, 2
+        while name in taken:
+            name, suffix = f"{first.id}~{suffix}", suffix + 1
+        taken.add(name)
+        counted = all(example.counts is not None for example in group)
+        spelling: dict[str, str] = {}
+        numbers: dict[str, int] = {}
+        for example in group:
+            for phrase, number in zip(example.keyphrases, example.counts or [0] * len(example.keyphrases), strict=True):
+                key = normalize(phrase)
+                spelling.setdefault(key, phrase)
+                numbers[key] = numbers.get(key, 0) + number
+        extra: dict[str, Any] = {}
+        for example in group:
+            extra = {**example.extra, **extra}
+        if len(group) > 1:
+            extra["merged_ids"] = [example.id for example in group]
+        counts = list(numbers.values()) if counted else None
+        label = next((example.group for example in group if example.group), None)
+        merged.append(Example(name, first.text, list(spelling.values()), counts, first.timestamp, label, extra))
+    return merged
+
+
+def split_uniformly(rows: list[Example], config: SplitConfig) -> dict[str, list[Example]]:
+    """Merged items, shuffled by the seed, as train, dev and test; items without keyphrases apart."""
+    merged = merge(rows)
+    labeled = [example for example in merged if example.keyphrases]
+    dev, test = _sizes(len(labeled), config)
+    # Near-equal texts (case, spacing) move together: the unit of the shuffle is the normalized text.
+    units: dict[str, list[Example]] = {}
+    for example in labeled:
+        units.setdefault(normalize(example.text), []).append(example)
+    parts: dict[str, list[Example]] = {"test": [], "dev": [], "train": []}
+    goals = {"test": test, "dev": dev, "train": len(labeled)}
+    order = list(units.values())
+    names = iter(parts)
+    name = next(names)
+    for index in _permutation(len(order), config.seed):
+        while len(parts[name]) >= goals[name]:
+            name = next(names)
+        parts[name].extend(order[index])
+    if not parts["train"]:
+        raise InputError(f"--dev and --test leave nothing to train on ({len(labeled)} items with different texts)")
+    return {**parts, "unlabeled": [example for example in merged if not example.keyphrases]}
+
+
+def split_by_time(rows: list[Example], config: SplitConfig) -> dict[str, list[Example]]:
+    """Rows before the cutoff as train and dev; later rows by whether training has their text.
+
+    `test` and `future_unseen` are the later texts that no earlier row has; `future_seen` the later
+    rows of training texts, with what was observed later. Later rows of dev texts are left out.
+    """
+    times = np.array([_moment(example) for example in rows])
+    cutoff = _cutoff(times, config)
+    earlier = [example for example, time in zip(rows, times, strict=True) if time < cutoff]
+    later = [example for example, time in zip(rows, times, strict=True) if time >= cutoff]
+    if not earlier or not later:
+        raise InputError(
+            f"--cutoff {config.cutoff}: {len(earlier)} rows before it and {len(later)} from it on; both need some"
+        )
+    share = config.dev / (1 - config.test) if config.dev < 1 and config.test < 1 else config.dev
+    parts = split_uniformly(earlier, SplitConfig(seed=config.seed, dev=share, test=0))
+    seen = {normalize(example.text) for example in parts["train"]}
+    known = {normalize(example.text) for example in earlier}
+    future = [example for example in merge(later) if example.keyphrases]
+    unseen = [example for example in future if normalize(example.text) not in known]
+    if not unseen:
+        raise InputError("--by-time: every later text occurs earlier too, so there is nothing to test on")
+    parts["test"] = parts["future_unseen"] = unseen
+    parts["future_seen"] = [example for example in future if normalize(example.text) in seen]
+    return parts
+
+
+def _read_all(paths: Sequence[str | Path], columns: Columns | None) -> Iterator[Example]:
+    from tqdm import tqdm
+
+    for path in paths:
+        for example in tqdm(read_examples(path, columns=columns), desc=Path(path).name, unit=" rows", disable=None):
+            if not example.text.strip():
+                raise InputError(f"{path}: id {example.id!r} has a blank text; items are told apart by their texts")
+            yield example
+
+
+def _check(config: SplitConfig) -> None:
+    check(config)
+    for name in ("dev", "test"):
+        value = getattr(config, name)
+        if not math.isfinite(value) or (value >= 1 and value != int(value)):
+            raise InputError(f"--{name} {value}: expected a share below 1 or a whole number of items")
+    if config.test == 0:
+        raise InputError("--test 0: a split needs test items")
+    if config.cutoff is not None and not config.by_time:
+        raise InputError("--cutoff needs --by-time")
+
+
+def _sizes(count: int, config: SplitConfig) -> tuple[int, int]:
+    def size(value: float) -> int:
+        return int(value) if value >= 1 else (max(1, round(value * count)) if value else 0)
+
+    dev, test = size(config.dev), size(config.test)
+    if dev + test >= count:
+        raise InputError(
+            f"--dev and --test ask for {dev} + {test} of {count} items with keyphrases; none is left for train"
+        )
+    return dev, test
+
+
+def _permutation(count: int, seed: int) -> list[int]:
+    """A shuffle that depends on the seed alone, not on numpy's version of shuffling."""
+    return [int(index) for index in np.argsort(np.random.default_rng(seed).random(count), kind="stable")]
+
+
+def _by_count(test: list[Example], maximum: int) -> dict[str, list[Example]]:
+    width = len(str(maximum))
+    files: dict[str, list[Example]] = {}
+    for count in range(1, maximum + 1):
+        last = count == maximum
+        part = [e for e in test if len(e.keyphrases) == count or (last and len(e.keyphrases) > count)]
+        files[f"test_count_{count:0{width}d}{'_plus' if last else ''}"] = part
+    return files
+
+
+def _moment(example: Example) -> float:
+    """Seconds or whatever number the file uses; ISO dates become seconds."""
+    value = example.timestamp
+    if value is None:
+        raise InputError(f"--by-time: id {example.id!r} has no timestamp. Name the column with --timestamp-column")
+    try:
+        return parse_time(value)
+    except ValueError:
+        raise InputError(
+            f"--by-time: id {example.id!r} has the timestamp {value!r}; expected a number or a date such as 2025-03-14"
+        ) from None
+
+
+def parse_time(value: str | int | float) -> float:
+    """A number, or an ISO date or time (UTC unless it says otherwise) as seconds since 1970.
+
+    >>> parse_time("1970-01-02"), parse_time("17")
+    (86400.0, 17.0)
+    """
+    try:
+        number = float(value)
+    except ValueError:
+        moment = datetime.datetime.fromisoformat(str(value).strip().replace("Z", "+00:00"))
+        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)).timestamp()
+    if not math.isfinite(number):
+        raise ValueError(value)
+    return number
+
+
+def _cutoff(times: np.ndarray, config: SplitConfig) -> float:
+    if config.cutoff is not None:
+        try:
+            return parse_time(config.cutoff)
+        except ValueError:
+            raise InputError(f"--cutoff {config.cutoff!r}: expected a number or a date such as 2025-03-14") from None
+    count = int(config.test) if config.test >= 1 else max(1, round(config.test * len(times)))
+    if count >= len(times):
+        raise InputError(f"--test {config.test:g}: only {len(times)} rows are there")
+    return float(np.sort(times)[len(times) - count])
