@@ -60,7 +60,7 @@ def judge_scores(
     N = different keyphrases among the first k of each item, pooled. G@k = yes / N, Uni@k = in the universe / N, Rel@k =
     (yes and in the universe) / N. An unanswered keyphrase counts in N and not as a yes; `G@k_max` and `Rel@k_max` are
     the values if every unanswered one were a yes, so the truth lies between. k = None stands for the whole list and is
-    named `@all`. Without a universe Uni and Rel are null; so is everything where N = 0.
+    named `@all`. Without a universe Uni and Rel are null; so is everything where N = 0. One item has no interval.
 
     Returns {"scores": {part: {name: value}}, "intervals": {part: {name: [low, high]}}, "counts": {part: {name: n}}}.
 
@@ -92,7 +92,7 @@ def judge_scores(
                 scores[shown] = float(totals[place, of].sum() / n) if known else None
                 if name.endswith("@"):
                     drawn = draws[:, place, of].sum(axis=1), draws[:, place, 0]
-                    intervals[shown] = _percentiles(*drawn) if known else None
+                    intervals[shown] = _percentiles(*drawn) if known and len(rows) > 1 else None
         result["scores"][part], result["intervals"][part], result["counts"][part] = scores, intervals, counts
     return result
 
@@ -126,7 +126,8 @@ def agreement(first: Pairs, second: Pairs, resamples: int = RESAMPLES, seed: int
 
     Pairs that one side does not have are left out; pairs that one side left unanswered are counted in `n_unanswered`.
     kappa = (p_o - p_e) / (1 - p_e), with p_e from the two sides' own shares of yes; it is null where both sides always
-    say the same word (p_e = 1), and a draw of items without a kappa does not enter its interval.
+    say the same word (p_e = 1), and a draw of items without a kappa does not enter its interval. One item has no
+    interval.
 
     >>> gold = {("a", "x"): True, ("a", "y"): True, ("b", "x"): False, ("b", "y"): False}
     >>> judge = {("a", "x"): True, ("a", "y"): False, ("b", "x"): False, ("b", "y"): None}
@@ -155,13 +156,14 @@ def agreement(first: Pairs, second: Pairs, resamples: int = RESAMPLES, seed: int
         "accuracy": None, "accuracy_interval": None, "kappa": None, "kappa_interval": None,
     }  # fmt: skip
     if cells:
-        draws = _resampled_sums(table, resamples, seed)  # (resamples, 4)
         found["accuracy"] = float((total[0] + total[3]) / total.sum())
-        found["accuracy_interval"] = _percentiles(draws[:, 0] + draws[:, 3], draws.sum(axis=1))
         kappa = _kappa(total[None, :])[0]
-        if np.isfinite(kappa):
-            found["kappa"] = float(kappa)
-            kappas = _kappa(draws)
+        found["kappa"] = float(kappa) if np.isfinite(kappa) else None
+    if len(rows) > 1:
+        draws = _resampled_sums(table, resamples, seed)  # (resamples, 4)
+        found["accuracy_interval"] = _percentiles(draws[:, 0] + draws[:, 3], draws.sum(axis=1))
+        kappas = _kappa(draws)
+        if found["kappa"] is not None:
             low, high = np.percentile(kappas[np.isfinite(kappas)], (2.5, 97.5))
             found["kappa_interval"] = [float(low), float(high)]
     return found

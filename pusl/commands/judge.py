@@ -1,0 +1,171 @@
+"""Asks a language model, for every predicted keyphrase, whether it fits its item: yes or no.
+
+Works with any OpenAI-compatible endpoint (OpenAI, vLLM, Ollama, llama.cpp, Azure). Prints G, Uni and
+Rel (the share judged relevant, in the universe, and both) with 95% intervals, for all items and by
+group. OUTPUT gets one line per item with its verdicts; the numbers go to OUTPUT's name with the ending
+.summary.json. Every answer is kept in llm_answers.sqlite beside OUTPUT: a killed run goes on, and a
+second run makes no request and needs no key and no network. The key is read from $OPENAI_API_KEY (see
+--key-variable) and kept nowhere.
+
+examples:
+  pusl judge --references test.jsonl --predictions pusl.jsonl --universe queries.txt --output verdicts.jsonl --k 5 \\
+      --sample 500 --dry-run --price-in 0.15 --price-out 0.60
+  pusl judge --references test.jsonl --predictions pusl.jsonl --output verdicts.jsonl --k 3 6 \\
+      --model llama3.1 --base-url http://localhost:11434/v1
+  pusl judge --references test.jsonl --predictions pusl.jsonl --output verdicts.jsonl --gold people.csv
+
+--gold holds verdicts of people, as rows with id, keyphrase and verdict (yes or no), or in the form of OUTPUT.
+Azure: --base-url https://NAME.openai.azure.com/openai/v1 --model DEPLOYMENT --key-variable AZURE_OPENAI_API_KEY
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from eval.files import InputError
+from pusl.config import add_flags, build
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `pusl judge`."""
+    from pusl.endpoint import LLMSettings
+
+    files = parser.add_argument_group("files")
+    add = files.add_argument
+    add("--references", required=True, metavar="FILE", help="items with text (or title and description)")
+    add("--predictions", metavar="FILE", help="keyphrases to judge; may be left out when there is --gold")
+    add("--output", required=True, metavar="FILE", help="verdicts, one line per item")
+    add("--summary", metavar="FILE", help="numbers as JSON (default: OUTPUT with the ending .summary.json)")
+    add("--universe", metavar="FILE", help="real queries or labels, one per line, for Uni and Rel")
+    add("--train", metavar="FILE", help="training items: gives μ, and so the narrow and diverse parts")
+    add("--gold", metavar="FILE", help="people's verdicts: prints how far the judge agrees with them")
+    add("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite beside OUTPUT)")
+    add("--force", action="store_true", help="overwrite an existing output")
+    what = parser.add_argument_group("what is judged")
+    add = what.add_argument
+    add("--k", type=_at_least_1, nargs="+", metavar="N", help="the first N keyphrases as generated (default: all)")
+    add("--sample", type=_at_least_1, metavar="N", help="only N items, drawn by --seed (default: all)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the sample and the intervals (default: 0)")
+    add("--per-request", type=_at_least_1, default=10, metavar="N", help="keyphrases in one request (default: 10)")
+    add("--max-chars", type=_at_least_1, default=8000, metavar="N", help="cut each field here (default: 8000)")
+    add("--fields", nargs="+", metavar="NAME", help="fields that are shown (default: title and description, or text)")
+    add(
+        "--consistency", type=_at_least_0, default=20, metavar="N",
+        help="judge N items again, as before and in reversed order, to see whether verdicts stay (default: 20)",
+    )  # fmt: skip
+    add("--retry-unanswered", action="store_true", help="ask again for what stayed unanswered in earlier runs")
+    add("--skip-failed", action="store_true", help="finish although requests failed; their keyphrases are unanswered")
+    add("--dry-run", action="store_true", help="print requests, tokens and cost; ask nothing, write nothing")
+    add("--quiet", action="store_true", help="no progress bar")
+    add_flags(parser.add_argument_group("endpoint and cost"), LLMSettings)  # type: ignore[arg-type]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judges, or only plans; says how to go on if it is stopped."""
+    from pusl.endpoint import EndpointError, LLMSettings
+    from pusl.judge_job import JudgeOptions
+    from pusl.judging import cache_path, judge, plan, summary_path
+
+    settings = build(LLMSettings, args)
+    settings.url  # noqa: B018 (a wrong address is an error before any file is read)
+    options = JudgeOptions(
+        k=tuple(dict.fromkeys(args.k)) if args.k else (None,), sample=args.sample, seed=args.seed,
+        per_request=args.per_request, max_chars=args.max_chars, fields=tuple(args.fields) if args.fields else None,
+        consistency=args.consistency, retry_unanswered=args.retry_unanswered, skip_failed=args.skip_failed,
+    )  # fmt: skip
+    _check_fields(options.fields)
+    files = {"universe": args.universe, "train": args.train, "gold": args.gold, "cache": args.cache}
+    where = (args.references, args.predictions, args.output, settings)
+    if args.dry_run:
+        print(describe_plan(plan(*where, options=options, **files)))
+        return 0
+    try:
+        result = judge(
+            *where, options=options, summary=args.summary, force=args.force, progress=not args.quiet, **files
+        )
+    except EndpointError as error:
+        print(f"pusl: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        cache = cache_path(args.output, args.cache)
+        print(f"\npusl: stopped. Answers are kept in {cache}; the same command goes on from there.", file=sys.stderr)
+        return 130
+    print(describe(result))
+    print(f"verdicts: {args.output}, numbers: {summary_path(args.output, args.summary)}")
+    return 0
+
+
+def describe_plan(found: dict[str, Any]) -> str:
+    """The lines of --dry-run."""
+    cost = found["cost_usd"]
+    price = "unknown; give --price-in and --price-out" if cost is None else f"about {cost:.4f} USD"
+    checks = f", {found['consistency_requests']:,} of them for consistency" if found["consistency_requests"] else ""
+    return (
+        f"items:    {found['items']:,} ({found['verdicts']:,} verdicts)\n"
+        f"requests: {found['requests']:,}{checks} (stored answers are not asked again)\n"
+        f"tokens:   about {found['tokens_in']:,} in, {found['tokens_out']:,} out\n"
+        f"cost:     {price}"
+    )
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The printed table, percentages with 95% intervals."""
+    parts = {**result["scores"], **{f"group:{name}": scores for name, scores in result["groups"].items()}}
+    names = [name for name in result["scores"]["all"] if not name.endswith("_max")]
+    names = [name for name in names if name.startswith("G") or result["scores"]["all"][name] is not None]
+    rows = [["", "items", "phrases", *names, "unanswered"]]
+    widest = result["k"][-1] if "all" in result["k"] else max(result["k"])
+    for part, scores in parts.items():
+        counts, intervals = result["parts"][part], result["intervals"][part]
+        cells = [_percent(scores[name], intervals[name]) for name in names]
+        open_ = f"{counts[f'unanswered@{widest}']:,}"
+        rows.append([part, f"{counts['n_items']:,}", f"{counts[f'n@{widest}']:,}", *cells, open_])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    checks = [("agreement with people", result["agreement"])]
+    checks += [(f"consistency ({turn})", found) for turn, found in result["consistency"].items()]
+    for name, found in checks:
+        if found and found["n_pairs"]:
+            kappa = "undefined" if found["kappa"] is None else f"{found['kappa']:.2f}"
+            if found["kappa_interval"]:
+                kappa += " [{:.2f}, {:.2f}]".format(*found["kappa_interval"])
+            same = _percent(found["accuracy"], found["accuracy_interval"])
+            lines.append(f"{name}: {same}% of {found['n_pairs']:,} verdicts the same, kappa {kappa}")
+    usage = result["usage"]
+    cost = "" if usage["cost_usd"] is None else f", {usage['cost_usd']:.4f} USD"
+    tokens = f"{usage['tokens_in']:,} tokens in, {usage['tokens_out']:,} out{cost}"
+    lines.append(f"{usage['requests']:,} requests ({usage['retries']:,} retries), {tokens}")
+    return "\n".join(lines)
+
+
+def _percent(value: float | None, interval: list[float] | None) -> str:
+    if value is None:
+        return "-"
+    shown = f"{100 * value:.1f}"
+    return shown + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
+
+
+def _check_fields(names: tuple[str, ...] | None) -> None:
+    for name in names or ():
+        if not name.isidentifier():
+            raise InputError(f"--fields: {name!r} is no plain field name (letters, digits and _)")
+
+
+def _at_least_1(text: str) -> int:
+    return _whole(text, 1)
+
+
+def _at_least_0(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} must be at least {least}")
+    return number

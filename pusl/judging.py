@@ -1,0 +1,275 @@
+"""Items + predicted keyphrases -> verdicts of a language model -> a verdicts file and a summary.
+
+The orchestration of `pusl judge`; the numbers come from `eval.judge`. Verdicts are looked up in the
+store first and asked for only where they are missing, so a second run makes no request, and a killed
+one goes on where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from eval.files import Row, check_output, write_json, write_rows
+from eval.judge import JudgedItem, agreement, judge_scores
+from eval.normalize import normalize
+from pusl.answers import AnswerStore, Verdict, key_of
+from pusl.endpoint import EndpointError, LLMSettings, RequestFailed, estimate_tokens
+from pusl.judge_job import Job, JudgeOptions, Question, prepare
+from pusl.llm import LLMClient, run_all
+from pusl.prompts import JUDGE_VERSION, Prompt, judge_prompt, one_line, parse_verdicts
+
+ASKED_AT_MOST = 2  # once, and once more if the answer was partial
+Verdicts = dict[tuple[str, str], dict[str, bool | None]]  # (item id, turn) -> keyphrase -> verdict
+WORDS = {True: "yes", False: "no", None: "unanswered"}
+
+
+class Judge:
+    """Verdicts from the store, or from the model."""
+
+    def __init__(self, client: LLMClient, store: AnswerStore, per_request: int = 10, forget: bool = False) -> None:
+        """`forget`: keyphrases that stayed unanswered in an earlier run are asked for again."""
+        self.client, self.store, self.per_request, self.forget = client, store, per_request, forget
+
+    def decide(self, question: Question) -> dict[str, bool | None]:
+        """One verdict per keyphrase; what is missing is asked for at most twice, and then None."""
+        keys, known = self._known(question)
+        for _ in range(ASKED_AT_MOST):
+            for chunk, prompt in self._prompts(question, keys, known):
+                answer = self.client.ask(prompt)
+                values = parse_verdicts(answer.text, len(chunk))
+                # Asking a second time cannot help where the endpoint does not take the request.
+                rise = 1 if answer.finish else ASKED_AT_MOST
+                new = {
+                    keys[phrase]: Verdict(value, (known[keys[phrase]].asked if keys[phrase] in known else 0) + rise)
+                    for phrase, value in zip(chunk, values, strict=True)
+                }
+                if self.client.trusted(answer):
+                    settings = self.client.settings
+                    key = key_of(settings.model, prompt.version, settings.temperature, prompt.messages, question.turn)
+                    self.store.save(key, prompt, answer, settings.model, settings.endpoint, new)
+                known.update(new)
+        return {phrase: known[key].value if key in known else None for phrase, key in keys.items()}
+
+    def plan(self, question: Question) -> list[Prompt]:
+        """The requests that are still to be made for a question, if every answer is complete."""
+        return [prompt for _, prompt in self._prompts(question, *self._known(question))]
+
+    def _known(self, question: Question) -> tuple[dict[str, str], dict[str, Verdict]]:
+        settings, block = self.client.settings, question.subject.block
+        keys = {
+            phrase: key_of(settings.model, JUDGE_VERSION, settings.temperature, block, one_line(phrase), question.turn)
+            for phrase in question.keyphrases
+        }
+        known = self.store.verdicts(list(keys.values()))
+        if self.forget:
+            known = {key: verdict for key, verdict in known.items() if verdict.value is not None}
+        return keys, known
+
+    def _prompts(
+        self, question: Question, keys: dict[str, str], known: dict[str, Verdict]
+    ) -> Iterator[tuple[list[str], Prompt]]:
+        none_yet = Verdict(None, 0)
+        verdicts = {phrase: known.get(key, none_yet) for phrase, key in keys.items()}
+        open_ = [phrase for phrase, v in verdicts.items() if v.value is None and v.asked < ASKED_AT_MOST]
+        for start in range(0, len(open_), self.per_request):
+            chunk = open_[start : start + self.per_request]
+            yield chunk, judge_prompt(question.subject.block, chunk)
+
+
+def judge(
+    references: str | Path, predictions: str | Path | None, output: str | Path, settings: LLMSettings, *,
+    options: JudgeOptions | None = None, universe: str | Path | None = None, train: str | Path | None = None,
+    gold: str | Path | None = None, cache: str | Path | None = None, summary: str | Path | None = None,
+    force: bool = False, progress: bool = False,
+) -> Row:  # fmt: skip
+    """Judges a predictions file, writes verdicts and summary, and returns the summary.
+
+    `cache` is the SQLite file of answers (default: llm_answers.sqlite beside the output), `summary` the summary's file
+    (default: OUTPUT with the ending .summary.json). Raises EndpointError if the endpoint fails or the budget is used
+    up; then nothing is written and the next run goes on.
+    """
+    options = options or JudgeOptions()
+    output, summary, cache = Path(output), summary_path(output, summary), cache_path(output, cache)
+    for path in (output, summary):
+        check_output(path, force)
+    job = prepare(references, predictions, options, universe, train, gold)
+    client = LLMClient(settings)
+    with AnswerStore(cache) as store:
+        judge_ = Judge(client, store, options.per_request, options.retry_unanswered)
+        verdicts, failures = _ask_all(job, judge_, progress)
+    client.check_rejections()
+    if failures and not options.skip_failed:
+        done = len(job.questions) - len(failures)
+        raise EndpointError(
+            f"{failures[0]}\n{_go_on(done, job, cache)}, or pass --skip-failed to count their keyphrases as unanswered."
+        )
+    result = summarize(job, verdicts, client, options)
+    result["counts"]["n_failed_requests"] = len(failures)
+    files = {"references": references, "predictions": predictions, "universe": universe, "train": train, "gold": gold}
+    result["provenance"]["files"] = {name: str(path) for name, path in files.items() if path is not None}
+    write_rows(output, _output_rows(job, verdicts), force)
+    write_json(summary, result, force)
+    return result
+
+
+def plan(
+    references: str | Path, predictions: str | Path | None, output: str | Path, settings: LLMSettings, *,
+    options: JudgeOptions | None = None, universe: str | Path | None = None, train: str | Path | None = None,
+    gold: str | Path | None = None, cache: str | Path | None = None,
+) -> Row:  # fmt: skip
+    """What `judge` would do: requests, estimated tokens and USD. Makes no request and writes nothing."""
+    options = options or JudgeOptions()
+    job = prepare(references, predictions, options, universe, train, gold)
+    requests = extra = tokens_in = tokens_out = phrases = 0
+    with AnswerStore(cache_path(output, cache), read_only=True) as store:
+        judge_ = Judge(LLMClient(settings), store, options.per_request, options.retry_unanswered)
+        for question in job.questions:
+            prompts = judge_.plan(question)
+            phrases += len(question.keyphrases)
+            requests += len(prompts)
+            extra += len(prompts) if question.turn else 0
+            tokens_in += sum(map(estimate_tokens, prompts))
+            tokens_out += sum(prompt.answer_tokens for prompt in prompts)
+    return {
+        "items": len(job.subjects), "verdicts": phrases, "requests": requests, "consistency_requests": extra,
+        "tokens_in": tokens_in, "tokens_out": tokens_out, "cost_usd": settings.cost(tokens_in, tokens_out),
+    }  # fmt: skip
+
+
+def summary_path(output: str | Path, summary: str | Path | None = None) -> Path:
+    """Where the summary goes.
+
+    >>> str(summary_path("out/verdicts.jsonl.gz"))
+    'out/verdicts.summary.json'
+    """
+    output = Path(output)
+    stem = output.name.removesuffix(".gz").rpartition(".")[0] or output.name
+    return Path(summary) if summary is not None else output.with_name(f"{stem}.summary.json")
+
+
+def cache_path(output: str | Path, cache: str | Path | None = None) -> Path:
+    """Where the answers are kept: one file per folder, so that the systems compared there share verdicts."""
+    return Path(cache) if cache is not None else Path(output).with_name("llm_answers.sqlite")
+
+
+def _ask_all(job: Job, judge_: Judge, progress: bool) -> tuple[Verdicts, list[str]]:
+    """Every question's verdicts, and the messages of those that failed after all retries."""
+    from tqdm import tqdm
+
+    verdicts: Verdicts = {}
+    failures: list[str] = []
+
+    def decide(question: Question) -> dict[str, bool | None] | str:
+        try:
+            return judge_.decide(question)
+        except RequestFailed as error:
+            return str(error)
+
+    usage = judge_.client.usage
+    try:
+        with tqdm(total=len(job.questions), desc="judge", unit="item", disable=not progress) as bar:
+            for question, found in run_all(decide, job.questions, judge_.client.settings.concurrency):
+                if isinstance(found, str):
+                    failures.append(found)
+                    found = dict.fromkeys(question.keyphrases)
+                verdicts[question.subject.id, question.turn] = found
+                bar.set_postfix(requests=usage.requests, retries=usage.retries, refresh=False)
+                bar.update()
+    except EndpointError as error:
+        done = len(verdicts) - len(failures)
+        raise EndpointError(f"{error}\n{_go_on(done, job, judge_.store.path)}.") from None
+    return verdicts, failures
+
+
+def _go_on(done: int, job: Job, cache: Path) -> str:
+    return (
+        f"{done:,} of {len(job.questions):,} questions are answered and stored in {cache}, nothing else was written; "
+        "run the same command again to go on"
+    )
+
+
+def summarize(job: Job, verdicts: Verdicts, client: LLMClient, options: JudgeOptions) -> Row:
+    """The content of the summary file; named like metrics.json where it holds the same things."""
+    items = _judged(job, verdicts)
+    found = judge_scores(items, options.k, seed=options.seed)
+    plain = ("all", "narrow", "diverse")
+    groups = [part for part in found["scores"] if part not in plain]
+    flat = [verdict for item in items for verdict in item.verdicts]
+    settings, usage = client.settings, client.usage
+    counts: Row = {
+        "n_items": len(items), "n_missing_predictions": sum(subject.missing for subject in job.subjects),
+        "n_keyphrases": len(flat), "n_yes": flat.count(True), "n_no": flat.count(False),
+        "n_unanswered": flat.count(None), "n_texts_cut": sum(subject.cut for subject in job.subjects),
+    }  # fmt: skip
+    return {
+        "counts": counts,
+        "k": ["all" if cut is None else cut for cut in options.k],
+        "mu": job.mu,
+        "scores": {part: found["scores"][part] for part in plain if part in found["scores"]},
+        "groups": {part.removeprefix("group:"): found["scores"][part] for part in groups},
+        "intervals": found["intervals"],
+        "parts": found["counts"],
+        "agreement": _with_gold(job, verdicts),
+        "consistency": {turn: _with_first(verdicts, turn) for turn in ("repeat", "swap")},
+        "usage": {**asdict(usage), "cost_usd": settings.cost(usage.tokens_in, usage.tokens_out)},
+        "provenance": {
+            **_versions(), "model": settings.model, "endpoint": settings.endpoint, "prompt": JUDGE_VERSION,
+            "temperature": settings.temperature, "per_request": options.per_request, "max_chars": options.max_chars,
+            "sample": options.sample, "seed": options.seed,
+        },
+    }  # fmt: skip
+
+
+def _judged(job: Job, verdicts: Verdicts) -> list[JudgedItem]:
+    items = []
+    for subject in job.subjects:
+        groups = [] if subject.group is None else [f"group:{subject.group}"]
+        if job.mu is not None and subject.references:
+            groups.append("narrow" if subject.references <= 2 * job.mu else "diverse")
+        found = verdicts.get((subject.id, ""), {})
+        values = [found[phrase] for phrase in subject.predicted]
+        inside = None if job.universe is None else [normalize(phrase) in job.universe for phrase in subject.predicted]
+        items.append(JudgedItem(subject.id, subject.predicted, subject.ranks, values, inside, groups))
+    return items
+
+
+def _with_gold(job: Job, verdicts: Verdicts) -> Row | None:
+    if not job.gold:
+        return None
+    said = {
+        (name, normalize(phrase)): verdict
+        for (name, turn), found in verdicts.items() if not turn for phrase, verdict in found.items()
+    }  # fmt: skip
+    return agreement(job.gold, said)
+
+
+def _with_first(verdicts: Verdicts, turn: str) -> Row:
+    """How often a verdict stayed the same when it was asked for again."""
+    again = {(name, phrase): v for (name, t), found in verdicts.items() if t == turn for phrase, v in found.items()}
+    first = {(name, phrase): verdicts[name, ""][phrase] for name, phrase in again}
+    return agreement(first, again)
+
+
+def _output_rows(job: Job, verdicts: Verdicts) -> Iterator[Row]:
+    for subject, item in zip(job.subjects, _judged(job, verdicts), strict=True):
+        row: Row = {
+            "id": item.id, "keyphrases": item.keyphrases, "ranks": item.ranks,
+            "verdicts": [WORDS[verdict] for verdict in item.verdicts],
+        }  # fmt: skip
+        if item.in_universe is not None:
+            row["in_universe"] = item.in_universe
+        if subject.gold:
+            said = [job.gold.get((item.id, normalize(phrase))) for phrase in item.keyphrases]
+            row["gold"] = [None if verdict is None else WORDS[verdict] for verdict in said]
+        if subject.group is not None:
+            row["group"] = subject.group
+        yield row
+
+
+def _versions() -> dict[str, Any]:
+    from pusl import __version__
+
+    return {"pusl": __version__}
