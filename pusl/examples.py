@@ -181,19 +181,21 @@ def _refuse_duplicates(path: str | Path, column: str, suspects: set[int]) -> Non
 class _Place:
     """A line of the user's file, for checks whose errors name it."""
 
-    __slots__ = ("number", "path", "table")
+    __slots__ = ("at", "number", "path", "table")
 
     def __init__(self, path: str | Path, number: int, table: bool) -> None:
         self.path, self.number, self.table = path, number, table
+        self.at = f"{path}:{number}:"  # how errors begin; the id is added once it is known
 
     def identifier(self, row: Row, column: str) -> str:
         value = self.need(row, column, "--id-column")
         if isinstance(value, int) and not isinstance(value, bool):
-            return str(value)
+            value = str(value)
         if not isinstance(value, str):
-            self.fail(column, "a string", value)
+            self.fail(column, "a string or a whole number", value)
         if not value:
-            raise InputError(f"{self.path}:{self.number}: '{column}' is blank; every item needs an id")
+            raise InputError(f"{self.at} '{column}' is blank; every item needs an id")
+        self.at = f"{self.at} id {value!r}:"
         return str(value)
 
     def need(self, row: Row, column: str, flag: str) -> Any:
@@ -201,18 +203,18 @@ class _Place:
             found = ", ".join(row) or "none"
             if self.table:
                 raise InputError(f"{self.path} has no column '{column}' (found: {found}). Name it with {flag}")
-            raise InputError(f"{self.path}:{self.number} has no field '{column}' (found: {found}). Name it with {flag}")
+            raise InputError(f"{self.at} no field '{column}' (found: {found}). Name it with {flag}")
         return row[column]
 
     def fail(self, column: str, expected: str, value: object) -> Any:
-        raise InputError(f"{self.path}:{self.number}: '{column}' must be {expected}, found {type_name(value)}")
+        raise InputError(f"{self.at} '{column}' must be {expected}, found {type_name(value)}")
 
     def labels(
         self, row: Row, columns: Columns, split_lists: bool, labeled: bool
     ) -> tuple[list[str], list[int] | None]:
         """Keyphrases and counts of a row, blanks dropped."""
         column = columns.keyphrases_column
-        if not labeled and row.get(column) is None:
+        if not labeled and (column not in row or (self.table and row[column] in (None, ""))):
             return [], None
         phrases = self.need(row, column, "--keyphrases-column")
         if split_lists and isinstance(phrases, str):
@@ -221,12 +223,10 @@ class _Place:
             self.fail(column, "a list of strings", phrases)
         for phrase in phrases:
             if not isinstance(phrase, str):
-                raise InputError(
-                    f"{self.path}:{self.number}: '{column}' must be a list of strings, found {type_name(phrase)} in it"
-                )
+                raise InputError(f"{self.at} '{column}' must be a list of strings, found {type_name(phrase)} in it")
             if len(phrase) > MAX_KEYPHRASE_CHARS:
                 raise InputError(
-                    f"{self.path}:{self.number}: a keyphrase of {len(phrase):,} characters in '{column}' "
+                    f"{self.at} a keyphrase of {len(phrase):,} characters in '{column}' "
                     f"(at most {MAX_KEYPHRASE_CHARS:,}); it starts with {phrase[:40]!r}"
                 )
         counts = row.get(columns.counts_column)
@@ -245,9 +245,7 @@ class _Place:
             self.fail(column, "a list of whole numbers", values)
             raise AssertionError
         if len(values) != length:
-            raise InputError(
-                f"{self.path}:{self.number}: '{column}' has {len(values)} values, but there are {length} keyphrases"
-            )
+            raise InputError(f"{self.at} '{column}' has {len(values)} values, but there are {length} keyphrases")
         numbers = []
         for value in values:
             try:
@@ -255,7 +253,7 @@ class _Place:
             except (ValueError, TypeError, OverflowError):
                 number = -1
             if not 0 <= number <= MAX_COUNT or (isinstance(value, float) and value != number):
-                raise InputError(f"{self.path}:{self.number}: '{column}' must be whole numbers >= 0, found {value!r}")
+                raise InputError(f"{self.at} '{column}' must be whole numbers >= 0, found {value!r}")
             numbers.append(number)
         return numbers
 
@@ -267,7 +265,7 @@ class _Place:
                 value = json.loads(cell)
             except (ValueError, RecursionError) as error:
                 if separator is None:
-                    raise InputError(f"{self.path}:{self.number}: '{column}' is not a JSON array ({error})") from None
+                    raise InputError(f"{self.at} '{column}' is not a JSON array ({error})") from None
             else:
                 return list(value)
         return [part.strip() for part in cell.split(separator or "|")] if cell else []

@@ -1,0 +1,46 @@
+"""Describe example files: labels per item and their skew, rare labels, hot and rare items, overlap.
+
+With several files each is compared with the first, which is taken as the training file.
+
+examples:
+  pusl data stats train.jsonl
+  pusl data stats train.jsonl test.jsonl --plot stats.png
+  pusl data stats items.csv --text-template "{title}. {body}" --json
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pusl.config import add_flags, build
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Files, output forms and the columns."""
+    from pusl.examples import Columns
+
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV files of examples"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--plot", metavar="FILE", help="also write a picture, FILE.png or FILE.svg")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing picture")
+    add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the numbers of every file."""
+    import json
+
+    from eval.files import check_output
+    from pusl.examples import Columns
+    from pusl.stats import stats, table
+    from pusl.stats_plot import check_plot_path, plot
+
+    if args.plot:
+        check_plot_path(args.plot)
+        check_output(args.plot, args.force)
+    described, tallies = stats(args.files, build(Columns, args))
+    if args.plot:
+        plot(tallies, args.plot, args.force)
+    print(json.dumps(described, indent=2, ensure_ascii=False) if args.json else table(described))
