@@ -96,8 +96,7 @@ def judge(
     for path in (output, summary):
         check_output(path, force)
     job = prepare(references, predictions, options, universe, train, gold)
-    client = LLMClient(settings)
-    with AnswerStore(cache) as store:
+    with AnswerStore(cache) as store, LLMClient(settings) as client:
         judge_ = Judge(client, store, options.per_request, options.retry_unanswered)
         verdicts, failures = _ask_all(job, judge_, progress)
     client.check_rejections()

@@ -132,7 +132,7 @@ class LLMClient:
             return read_answer(body.replace(self._key, "[key]") if len(self._key) >= 16 else body), "", None
         except openai.APIStatusError as error:
             status, text = error.status_code, self._hide(server_message(error))
-            if status == 429 and "insufficient_quota" in text:
+            if status == 402 or (status == 429 and "insufficient_quota" in text):
                 raise EndpointError(f"{self.settings.endpoint}: the account has no credit left ({text})") from None
             if status in (400, 413, 422):
                 return None, f"HTTP {400 if status == 413 else status}: {text}", None
@@ -146,8 +146,23 @@ class LLMClient:
         except (openai.APIError, BadAnswer, UnicodeError) as error:
             return None, f"unreadable body ({self._hide(cause_of(error))})", None
 
+    def close(self) -> None:
+        """Closes the connections."""
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+
+    def __enter__(self) -> LLMClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _refused(self, status: int, text: str) -> str:
         settings = self.settings
+        if status == 401 and not self._key:
+            return f"{settings.endpoint} needs an API key (HTTP 401); export it in ${settings.key_variable}"
         if status in (401, 403):
             return (
                 f"{settings.endpoint} refuses the key in ${settings.key_variable} or its use of model "
@@ -302,7 +317,8 @@ class LLMGenerator:
         return answer
 
     def close(self) -> None:
-        """Closes the store."""
+        """Closes the connections and the store."""
+        self.client.close()
         if self.store:
             self.store.close()
 
