@@ -75,6 +75,7 @@ class Summary:
     rejects: int = 0
     exhausted: int = 0  # items that got fewer than k keyphrases
     hopeless: int = 0  # items without any usable text
+    unscored: int = 0  # items whose keyphrases have no scores
     repeats: int = 0  # items whose text stood in the same shard before
     resumed: int = 0  # records that an earlier run had done
     seconds: float = 0.0
@@ -96,6 +97,7 @@ def generate_shard(generator: Predictor, items: Sequence[Item], options: Options
     counts = {
         "items": len(rows), "exhausted": sum("exhausted" in row for row in rows),
         "hopeless": sum(item.text in hopeless for item in items), "repeats": len(rows) - len(answers),
+        "unscored": sum("scores" not in row for row in rows),
     }  # fmt: skip
     return rows, counts
 
@@ -173,7 +175,9 @@ def generate_catalog(
         "versions": _versions(),
     }  # fmt: skip
     job = ShardJob(input, columns, model, options)
-    workers = workers or fitting_workers(model.weight(), source.estimate(shard_size))
+    if workers is None:
+        # Any other generator (an LLM client) is not made faster by processes.
+        workers = fitting_workers(model.weight(), source.estimate(shard_size)) if isinstance(model, ModelRecipe) else 1
     began = time.monotonic()
     if strict:
         check_all(source, shard_size)
@@ -188,7 +192,7 @@ def generate_catalog(
             folder.begin(fingerprint, force)
             run = _Run(source, folder, shard_size, False, progress)
             run.finish_all(job, engine, workers, engine_options or {})
-        run.summary.rejects = folder.assemble(run.shards, options.explain)
+        run.summary.items, run.summary.rejects = folder.assemble(run.shards, options.explain)
         folder.wipe()
     run.summary.seconds = time.monotonic() - began
     return run.summary
@@ -238,7 +242,8 @@ class _Run:
                 yield chunk
             else:
                 self.summary.resumed += chunk.records
-                self.bar.initial += chunk.records  # keeps the rate that of this run
+                if self.progress:
+                    self.bar.initial += chunk.records  # keeps the rate that of this run
                 self.count(chunk, report)
 
     def count(self, chunk: Chunk, report: Row) -> None:

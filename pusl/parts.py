@@ -179,19 +179,26 @@ class WorkFolder:
                 raise OSError(f"{self.part_path(index)} was damaged while the run went on; delete it and run again")
             yield found
 
-    def assemble(self, count: int, explain: bool = False) -> int:
-        """Writes the output and its .rejects file from all parts; returns the number of rejects.
+    def assemble(self, count: int, explain: bool = False) -> tuple[int, int]:
+        """Writes the output and its .rejects file from all parts; returns how many lines each has.
 
         The second and later items with the same id are rejected here, because only here are all
         ids at hand, whatever the shard size was.
         """
-        hashes = (np.asarray(header["ids"], dtype=np.uint64) for header, _ in self.parts(count))
-        suspects = repeated(hashes)
-        rejects = 0
+        unscored = items = rejects = 0
+
+        def hashes() -> Iterator[np.ndarray]:
+            nonlocal unscored
+            for header, _ in self.parts(count):
+                unscored += header["counts"]["unscored"]
+                yield np.asarray(header["ids"], dtype=np.uint64)
+
+        suspects = repeated(hashes())
+        fields = [name for name in FIELDS if name != "scores" or not unscored] + ["explain"] * explain
         first: dict[str, int] = {}
 
         def kept() -> Iterator[bytes]:
-            nonlocal rejects
+            nonlocal items, rejects
             for header, body in self.parts(count):
                 spoiled = [Reject(*reject) for reject in header["rejects"]]
                 for line, code, content in zip(
@@ -203,16 +210,17 @@ class WorkFolder:
                             reason = f"id {name!r} stands already in line {first[name]}"
                             spoiled.append(Reject(line, reason, name))
                             continue
+                    items += 1
                     yield content
                 for reject in sorted(spoiled):
                     log.write(to_json(reject._asdict()).encode("utf-8") + b"\n")
                 rejects += len(spoiled)
 
         with storage.writing(self.output) as stream, storage.writing(self.output + ".rejects") as log:
-            write_predictions(stream, kept(), kind_of(self.output), explain)
+            write_predictions(stream, kept(), kind_of(self.output), fields)
         if not rejects:
             storage.remove(self.output + ".rejects")
-        return rejects
+        return items, rejects
 
     def wipe(self) -> None:
         """Removes the folder. The manifest goes first: what is left of a kill here is no unfinished run."""
@@ -262,17 +270,23 @@ def repeated(groups: Iterable[np.ndarray]) -> set[int]:
         return found
 
 
-def write_predictions(stream: BinaryIO, lines: Iterable[bytes], kind: str, explain: bool = False) -> None:
+def write_predictions(stream: BinaryIO, lines: Iterable[bytes], kind: str, fields: Sequence[str] = FIELDS) -> None:
     """Prediction lines of JSON -> a JSONL, Parquet, CSV or TSV stream."""
     if kind == "jsonl":
         for line in lines:
             stream.write(line)
     elif kind == "parquet":
-        _write_parquet(stream, lines, explain)
+        _write_parquet(stream, lines, fields)
     else:
-        names = [*FIELDS, "explain"] if explain else list(FIELDS)
         text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
-        writer = csv.DictWriter(text, names, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n", restval="")
+        writer = csv.DictWriter(
+            text,
+            fields,
+            delimiter="\t" if kind == "tsv" else ",",
+            lineterminator="\n",
+            restval="",
+            extrasaction="ignore",
+        )
         writer.writeheader()
         for line in lines:
             row = json.loads(line)
@@ -282,21 +296,16 @@ def write_predictions(stream: BinaryIO, lines: Iterable[bytes], kind: str, expla
         text.detach()
 
 
-def _write_parquet(stream: BinaryIO, lines: Iterable[bytes], explain: bool) -> None:
+def _write_parquet(stream: BinaryIO, lines: Iterable[bytes], fields: Sequence[str]) -> None:
     import pyarrow
     import pyarrow.parquet as parquet
 
-    text, texts, numbers = pyarrow.string(), pyarrow.list_(pyarrow.string()), pyarrow.list_(pyarrow.float64())
-    columns = [
-        ("id", text),
-        ("keyphrases", texts),
-        ("scores", numbers),
-        ("exhausted", pyarrow.bool_()),
-        ("reason", text),
-    ]
-    if explain:
-        columns.append(("explain", text))  # JSON: which marks there are depends on the universe and the labels
-    schema = pyarrow.schema(columns)
+    text = pyarrow.string()
+    kinds = {
+        "keyphrases": pyarrow.list_(text), "scores": pyarrow.list_(pyarrow.float64()), "exhausted": pyarrow.bool_(),
+    }  # fmt: skip
+    # The rest is text, `explain` too (as JSON): which marks it has depends on the universe and the labels.
+    schema = pyarrow.schema([(name, kinds.get(name, text)) for name in fields])
     with parquet.ParquetWriter(stream, schema) as writer:
         batch: list[Row] = []
 

@@ -35,10 +35,6 @@ class GeneratorSpec(Protocol):
         """Facts that change when its predictions may change."""
         ...
 
-    def weight(self) -> int:
-        """Bytes of memory its weights take in each process."""
-        ...
-
 
 @dataclass(frozen=True)
 class ModelRecipe:

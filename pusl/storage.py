@@ -2,7 +2,7 @@
 
 Catalogs and their work folders may live on any file system that fsspec knows (`s3://`, `gs://`,
 `hdfs://`, `memory://`, ...). On a local disk a file is written beside its target, synced and
-renamed; on an object store it is uploaded in one transaction.
+renamed; on an object store its upload is committed at the end.
 """
 
 from __future__ import annotations
@@ -93,12 +93,19 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
             yield stream
         return
     fs, inner = _remote(path)
-    with fs.transaction, fs.open(inner, "wb") as raw:
+    raw = fs.open(inner, "wb", autocommit=False)
+    try:
         if inner.endswith(".gz"):
             with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
                 yield packed  # type: ignore[misc]
+                packed.flush()  # as a local file has it, so that the bytes are the same
         else:
             yield raw
+        raw.close()
+    except BaseException:
+        raw.discard()
+        raise
+    raw.commit()
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

@@ -20,10 +20,12 @@ import errno
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 from eval.files import InputError
-from pusl.config import add_flags
+from pusl.config import add_flags, build
+from pusl.endpoint import LLMSettings
 from pusl.examples import Columns
 
 STRATEGIES = ("sequence", "beam", "merge")
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `pusl generate`."""
     files = parser.add_argument_group("files")
     files.add_argument("--model", metavar="DIR", help="a model folder made by `pusl train`")
+    files.add_argument("--llm", metavar="NAME", help="ask this language model instead of a trained one")
     files.add_argument("--input", required=True, metavar="FILE", help="the catalog: .jsonl(.gz), .parquet, .csv, .tsv")
     files.add_argument("--output", required=True, metavar="FILE", help="predictions: .jsonl(.gz), .parquet, .csv, .tsv")
     files.add_argument("--force", action="store_true", help="overwrite the output; start over if settings changed")
@@ -65,17 +68,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     speed.add_argument("--engine", choices=ENGINES, default="local", help="where it runs (default: local)")
     speed.add_argument("--address", metavar="HOST:PORT", help="Ray cluster (default: start one on this machine)")
     speed.add_argument("--gpus-per-worker", type=float, default=0.0, metavar="X", help="per Ray worker (default: 0)")
+    llm = parser.add_argument_group("language model (--llm)")
+    add_flags(llm, LLMSettings, skip=("model", "temperature"))  # type: ignore[arg-type]
+    llm.add_argument("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite beside the output)")
     speed.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def run(args: argparse.Namespace) -> int:
     """Generates, and says how to go on if it is interrupted."""
+    from pusl.endpoint import EndpointError
     from pusl.processes import WorkerDied, WorkerFailed
 
     if args.vocabulary != "open" and not args.universe:
         raise InputError(f"--vocabulary {args.vocabulary} needs --universe FILE")
-    if not args.model:
-        raise InputError("--model DIR is missing: name a folder made by `pusl train`")
+    if bool(args.model) == bool(args.llm):
+        raise InputError("name a model: either --model DIR (made by `pusl train`) or --llm NAME")
     before = signal.signal(signal.SIGTERM, _terminate)
     go_on = f"Finished shards are kept in {args.output}.parts; the same command goes on from there."
     try:
@@ -86,6 +93,9 @@ def run(args: argparse.Namespace) -> int:
     except (WorkerDied, WorkerFailed) as error:
         hint = " (out of memory? try fewer --workers)" if isinstance(error, WorkerDied) else ""
         print(f"pusl: {error}{hint}\n{go_on}", file=sys.stderr)
+        return 1
+    except EndpointError as error:
+        print(f"pusl: {error}\n{go_on}", file=sys.stderr)
         return 1
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS):
@@ -111,7 +121,7 @@ def _generate(args: argparse.Namespace) -> None:
         engine_options = {"address": args.address, "gpus": args.gpus_per_worker, "workers": args.workers}
     shard_size = args.shard_size or SHARD_SIZE
     summary = generate_catalog(
-        args.model, args.input, args.output, args.k, explain=args.explain, universe=args.universe,
+        _model(args), args.input, args.output, args.k, explain=args.explain, universe=args.universe,
         precision=args.precision, threads=args.threads, columns=Columns(**names), shard_size=shard_size,
         workers=args.workers, engine=args.engine, engine_options=engine_options,
         strict=args.strict, force=args.force, progress=not args.quiet, strategy=args.strategy,
@@ -120,6 +130,16 @@ def _generate(args: argparse.Namespace) -> None:
         batch_size=args.batch_size,
     )  # fmt: skip
     print(describe(summary, args.output))
+
+
+def _model(args: argparse.Namespace) -> Any:
+    if args.model:
+        return args.model
+    from pusl.llm import LLMSpec
+
+    given = {name: value for name, value in vars(args).items() if name not in ("model", "temperature")}
+    cache = args.cache or str(Path(args.output).absolute().parent / "llm_answers.sqlite")
+    return LLMSpec(build(LLMSettings, {**given, "model": args.llm}), cache)
 
 
 def describe(summary: Any, output: str | os.PathLike[str]) -> str:
