@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +19,9 @@ NOT_MODEL_FILES = ("run.json", "trainer_state.json", "selection.json", "metrics.
 class Predictor(Protocol):
     """What predicts: `KeyphraseGenerator`, an LLM client, or anything with this method."""
 
-    def generate(self, texts: Sequence[str], k: int, **options: Any) -> Sequence[Any]:
-        """One prediction (keyphrases, scores, exhausted) per text, in order."""
+    @property
+    def generate(self) -> Callable[..., Sequence[Any]]:
+        """(texts, k, **options) -> one prediction (keyphrases, scores, exhausted) per text, in order."""
         ...
 
 
@@ -50,10 +51,7 @@ class ModelRecipe:
         """The generator with its universe bound to it."""
         from pusl.decoding.generator import KeyphraseGenerator
 
-        generator: Predictor = KeyphraseGenerator.from_pretrained(
-            self.model, precision=self.precision, threads=self.threads
-        )
-        return generator
+        return KeyphraseGenerator.from_pretrained(self.model, precision=self.precision, threads=self.threads)
 
     def fingerprint(self) -> Row:
         """Digests of the model's files and of the universe, precision and threads."""

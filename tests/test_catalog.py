@@ -18,6 +18,7 @@ from catalog_words import WordsRecipe
 import pusl.parts
 from eval.files import InputError, read_rows, write_rows
 from eval.records import read_predictions
+from pusl import storage
 from pusl.catalog import Options, generate_catalog, generate_shard
 from pusl.examples import Columns
 from pusl.parts import WorkFolder, repeated, unpack_part
@@ -32,7 +33,7 @@ def write_lines(path: Path, lines: list[str]) -> Path:
     return path
 
 
-def generate(source: Path, output: Path, k: int = 3, recipe: WordsRecipe | None = None, **options: object) -> object:
+def generate(source: str | Path, output: str | Path, k: int = 3, recipe: WordsRecipe | None = None, **options: object) -> object:
     options = {"shard_size": 16, "workers": 1, "progress": False, **options}
     return generate_catalog(recipe or WordsRecipe(), source, output, k, **options)  # type: ignore[arg-type]
 
@@ -286,20 +287,29 @@ def test_two_runs_on_one_output_exclude_each_other(tmp_path: Path, items: Path) 
         generate(items, tmp_path / "out.jsonl")
 
 
-def test_cloud_paths(tmp_path: Path, items: Path) -> None:
-    import fsspec
-
-    generate(items, tmp_path / "out.jsonl.gz")
-    fs = fsspec.filesystem("memory")
-    fs.pipe("/shop/items.jsonl", items.read_bytes())
-    generate_catalog(
-        WordsRecipe(), "memory://shop/items.jsonl", "memory://shop/out.jsonl.gz", 3, shard_size=16, progress=False
-    )
-    assert fs.cat("/shop/out.jsonl.gz") == (tmp_path / "out.jsonl.gz").read_bytes()
-    assert sorted(fs.ls("/shop", detail=False)) == ["/shop/items.jsonl", "/shop/out.jsonl.gz"]
+def test_urls_go_through_fsspec(tmp_path: Path, items: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # fsspec's own local file system: not `open`, and with its own commit, as an object store has.
+    url = f"local://{tmp_path}"
+    for name in ("out.jsonl.gz", "out.parquet"):
+        generate(items, tmp_path / name)
+        with monkeypatch.context() as patch:
+            stop_after(patch, 3)
+            with pytest.raises(Stop):
+                generate(f"{url}/items.jsonl", f"{url}/far-{name}")
+        far = generate(f"{url}/items.jsonl", f"{url}/far-{name}")
+        assert far.resumed == 48 and (tmp_path / f"far-{name}").read_bytes() == (tmp_path / name).read_bytes()
+    assert len(os.listdir(tmp_path)) == 5
     with pytest.raises(InputError, match="no such file"):
-        generate_catalog(WordsRecipe(), "memory://shop/none.jsonl", tmp_path / "x.jsonl", 3)
-    fs.rm("/shop", recursive=True)
+        generate_catalog(WordsRecipe(), f"{url}/none.jsonl", tmp_path / "x.jsonl", 3)
+    with pytest.raises(InputError, match=r"nosuch://x/in\.jsonl"):
+        generate_catalog(WordsRecipe(), "nosuch://x/in.jsonl", tmp_path / "x.jsonl", 3)
+
+
+def test_a_failed_upload_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(Stop), storage.writing(f"local://{tmp_path}/x.jsonl") as stream:
+        stream.write(b"half")
+        raise Stop
+    assert os.listdir(tmp_path) == []
 
 
 def test_chunks_can_be_read_again_from_their_notes(tmp_path: Path) -> None:
