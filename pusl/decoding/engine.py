@@ -1,0 +1,319 @@
+"""A T5 model -> encoder states once per text, and decoder steps over a pool of items.
+
+Plain torch, for T5 of every kind (tied or not, gated or plain feed-forward). What makes it fast:
+weights prepacked once, norm weights folded into the next product, q, k and v in one product, keys and
+values of the text computed once, and steps over RAGGED token lists: an item may feed one token, the
+pair `<eok><bok>`, or the tips of a beam, and only rows whose logits are wanted reach the vocabulary.
+
+All tokens of an item share one key/value cache; a bias of -1e30 hides what a token must not see
+(other beams, other positions). Cache and text lengths are padded to multiples of 16, and appended
+zeros change no bit of a sum taken in order, so an item's numbers do not depend on its batch mates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+from pusl.decoding.linear import ROW_MULTIPLE, Linear, make_linear
+
+HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
+LENGTH_MULTIPLE = 16
+ATTENTION_CHUNK = 1 << 20  # attention scores held at once in the encoder, so that they stay in cache
+
+
+def padded(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
+    """The next multiple, and at least one.
+
+    >>> padded(17), padded(0)
+    (32, 16)
+    """
+    return max(multiple, -(-length // multiple) * multiple)
+
+
+@dataclass
+class FeedForward:
+    """norm -> wide -> act -> narrow, plus the residual. The norm's weight is inside `wide`."""
+
+    wide: Linear
+    narrow: Linear
+    act: Callable[[Tensor], Tensor] | None  # None: relu, fused into `wide`
+    gated: bool
+
+    def __call__(self, x: Tensor, eps: float) -> Tensor:
+        h = self.wide(normalized(x, eps))
+        if self.gated:
+            gate, up = h.chunk(2, -1)
+            h = (gate.relu() if self.act is None else self.act(gate)) * up
+        elif self.act is not None:
+            h = self.act(h)
+        return self.narrow(h, residual=x)
+
+
+@dataclass
+class EncoderLayer:
+    qkv: Linear
+    out: Linear
+    feed: FeedForward
+
+
+@dataclass
+class DecoderLayer:
+    qkv: Linear
+    out: Linear
+    cross_q: Linear
+    cross_kv: Linear
+    cross_out: Linear
+    feed: FeedForward
+
+
+class Pool:
+    """Slots of items being decoded: their texts' keys and values, and their own cache."""
+
+    def __init__(self, engine: Engine, slots: int) -> None:
+        self.engine, self.slots = engine, slots
+        self.cache = self._empty(LENGTH_MULTIPLE)  # (L, 2, R, H, T, D)
+        self.memory = self._empty(LENGTH_MULTIPLE)  # (L, 2, R, H, S, D)
+        self.sources = np.zeros(slots, dtype=np.int64)  # length of each slot's text
+
+    def _empty(self, length: int) -> Tensor:
+        e = self.engine
+        return torch.zeros(len(e.decoder), 2, self.slots, e.heads, length, e.d_kv, device=e.device)
+
+    def reserve(self, length: int) -> None:
+        """Makes room for `length` cache entries per item."""
+        if length > self.cache.shape[4]:
+            grown = self._empty(padded(max(length, self.cache.shape[4] * 3 // 2)))
+            grown[..., : self.cache.shape[4], :] = self.cache
+            self.cache = grown
+
+    def fill(self, slots: Sequence[int], texts: Sequence[Sequence[int]]) -> None:
+        """Encodes texts (ids) into slots."""
+        longest = padded(max(len(text) for text in texts))
+        if longest > self.memory.shape[4]:
+            grown = self._empty(longest)
+            grown[..., : self.memory.shape[4], :] = self.memory
+            self.memory = grown
+        for members, keys_values in self.engine.encode(texts):
+            where = torch.tensor([slots[i] for i in members], device=self.engine.device)
+            length = keys_values.shape[4]
+            self.memory[:, :, where, :, :length] = keys_values
+        self.sources[list(slots)] = [len(text) for text in texts]
+
+    def close(self, done: Sequence[int], count: int) -> list[int]:
+        """Frees slots among the first `count`: the last ones move into the holes.
+
+        Returns, for each slot that is now in use, which slot it was before.
+        """
+        gone, stay = set(done), count - len(done)
+        holes = [i for i in sorted(gone) if i < stay]
+        movers = [i for i in range(stay, count) if i not in gone]
+        order = list(range(stay))
+        for hole, mover in zip(holes, movers, strict=True):
+            order[hole] = mover
+        if movers:
+            old, new = (torch.tensor(part, device=self.engine.device) for part in (movers, holes))
+            self.cache[:, :, new], self.memory[:, :, new] = self.cache[:, :, old], self.memory[:, :, old]
+            self.sources[holes] = self.sources[movers]
+        return order
+
+    def gather(self, slot: int, entries: Sequence[int], start: int) -> None:
+        """Moves cache entries of a slot together, from `start` on."""
+        chosen = torch.tensor(list(entries), device=self.engine.device)
+        self.cache[:, :, slot, :, start : start + len(entries)] = self.cache[:, :, slot, :, chosen]
+
+
+class Engine:
+    """A T5 prepared for decoding on its model's device."""
+
+    def __init__(self, model: Any, precision: str = "fp32") -> None:
+        config = model.config
+        self.device: torch.device = model.device
+        self.heads, self.d_kv, self.eps = config.num_heads, config.d_kv, config.layer_norm_epsilon
+        self.vocab_size = config.vocab_size
+        self.embedding = model.get_input_embeddings().weight.detach().float()
+        make = make_linear(precision)
+        with torch.no_grad():
+            self.encoder = [_encoder_layer(block, config, make) for block in model.encoder.block]
+            memory_norm = model.encoder.final_layer_norm.weight
+            self.decoder = [_decoder_layer(block, config, make, memory_norm) for block in model.decoder.block]
+            scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
+            self.head = make(model.lm_head.weight * model.decoder.final_layer_norm.weight * scale)
+            self._encoder_bias = _relative(model.encoder.block[0])
+            self._decoder_bias = _relative(model.decoder.block[0])
+            self._ladder = self._distances(512)
+
+    def _distances(self, length: int) -> Tensor:
+        """Bias of each distance into the past; row 0 hides, row d + 1 is distance d. (length + 1, H)"""
+        values = self._decoder_bias(length, length)[:, -1].flip(-1)  # (H, length)
+        return torch.cat([torch.full_like(values[:, :1], HIDDEN), values], 1).t().contiguous()
+
+    def encode(self, texts: Sequence[Sequence[int]]) -> list[tuple[list[int], Tensor]]:
+        """Texts -> (members, keys and values for the decoder (L, 2, B, H, S, D)) for each padded length."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        lengths = [padded(len(texts[i]), 8 if len(texts[i]) > 8 else 16) for i in order]
+        flat = np.zeros(padded(sum(lengths), ROW_MULTIPLE), dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        for start, i in zip(starts, order, strict=False):
+            flat[start : start + len(texts[i])] = texts[i]
+        groups: list[tuple[int, int, int]] = []  # (first row, items, length)
+        for start, length in zip(starts, lengths, strict=False):
+            if groups and groups[-1][2] == length:
+                groups[-1] = (groups[-1][0], groups[-1][1] + 1, length)
+            else:
+                groups.append((int(start), 1, length))
+        real = torch.tensor([len(texts[i]) for i in order], device=self.device)
+        x = self.embedding[torch.from_numpy(flat).to(self.device)]
+        biases = {length: self._encoder_bias(length, length) for _, _, length in groups}  # (H, S, S)
+        for layer in self.encoder:
+            qkv = layer.qkv(normalized(x, self.eps))  # (N, 3HD)
+            mixed = torch.zeros_like(qkv[:, : self.heads * self.d_kv])
+            first = 0
+            for row, count, length in groups:
+                step = max(1, ATTENTION_CHUNK // (self.heads * length * length))
+                for a in range(0, count, step):
+                    b = min(count, a + step)
+                    rows = slice(row + a * length, row + b * length)
+                    mixed[rows] = self._attend(qkv[rows], biases[length], real[first + a : first + b], length)
+                first += count
+            x = layer.feed(layer.out(mixed, residual=x), self.eps)
+        x = normalized(x, self.eps)
+        first = 0
+        spans = []
+        for row, count, length in groups:
+            spans.append((order[first : first + count], row, count, length))
+            first += count
+        stores = [
+            torch.empty(len(self.decoder), 2, count, self.heads, length, self.d_kv, device=self.device)
+            for _, _, count, length in spans
+        ]
+        for number, decoder_layer in enumerate(self.decoder):
+            kv = decoder_layer.cross_kv(x)
+            for store, (_, row, count, length) in zip(stores, spans, strict=True):
+                part = kv[row : row + count * length].view(count, length, 2, self.heads, self.d_kv)
+                store[number] = part.permute(2, 0, 3, 1, 4)
+        return [(members, store) for store, (members, *_) in zip(stores, spans, strict=True)]
+
+    def _attend(self, qkv: Tensor, bias: Tensor, real: Tensor, length: int) -> Tensor:
+        """Bidirectional attention inside texts of one padded length. (B*S, 3HD) -> (B*S, HD)"""
+        count = len(real)
+        q, k, v = qkv.view(count, length, 3, self.heads, self.d_kv).permute(2, 0, 3, 1, 4)  # (B, H, S, D)
+        scores = q @ k.transpose(-1, -2)
+        scores += bias
+        hidden = torch.arange(length, device=self.device) >= real[:, None]  # (B, S)
+        scores.masked_fill_(hidden[:, None, None], HIDDEN)
+        mixed: Tensor = scores.softmax(-1) @ v
+        return mixed.transpose(1, 2).reshape(count * length, -1)
+
+    def bias(self, distance: np.ndarray) -> Tensor:
+        """Distances into the past (n, Q, T), negative where hidden -> attention bias (n * H, Q, T)."""
+        if distance.max() + 2 > len(self._ladder):
+            self._ladder = self._distances(2 * int(distance.max()) + 2)
+        index = torch.from_numpy(np.maximum(distance, -1) + 1).to(self.device)
+        n, q, t = distance.shape
+        return self._ladder[index].permute(0, 3, 1, 2).reshape(n * self.heads, q, t)
+
+    def step(
+        self,
+        pool: Pool,
+        ids: np.ndarray,
+        rows: np.ndarray,
+        columns: np.ndarray,
+        places: np.ndarray,
+        distance: np.ndarray,
+        wanted: np.ndarray,
+    ) -> Tensor:
+        """Feeds tokens and returns the logits of the wanted ones. (W, V)
+
+        Args:
+            ids, rows, columns, places: for each token its id, its item's slot, its column in the
+                item's query grid, and where in the item's cache its key and value go. (N,)
+            distance: for each query and cache entry how far back it lies, negative if hidden. (n, Q, T)
+            wanted: indices of tokens whose logits are needed.
+        """
+        n, q, t = distance.shape
+        longest = padded(int(pool.sources[:n].max()))
+        pool.reserve(t)
+        # Repeating token 0 fills up to a round number of rows; a repeat writes the same values again.
+        fill = np.zeros(padded(len(ids), ROW_MULTIPLE), dtype=np.int64)
+        fill[: len(ids)] = np.arange(len(ids))
+        row, column, place = (torch.from_numpy(part[fill]).to(self.device) for part in (rows, columns, places))
+        cell = row * q + column
+        bias = self.bias(distance)
+        hidden = torch.arange(longest)[None] >= torch.from_numpy(pool.sources[:n])[:, None]
+        hidden = hidden.to(self.device).float().mul_(HIDDEN).repeat_interleave(self.heads, 0)[:, None]  # (nH, 1, S)
+        hidden = hidden.expand(-1, q, -1)
+        x = self.embedding[torch.from_numpy(ids[fill]).to(self.device)]  # (N, M)
+        grid = x.new_zeros(n * q, self.heads * self.d_kv)
+        for number, layer in enumerate(self.decoder):
+            qkv = layer.qkv(normalized(x, self.eps)).view(len(fill), 3, self.heads, self.d_kv)
+            cache, memory = pool.cache[number], pool.memory[number]
+            cache[:, row, :, place] = qkv[:, 1:]
+            grid[cell] = qkv[:, 0].flatten(1)
+            mixed = self._look(grid, cache[:, :n, :, :t], bias, n, q)
+            x = layer.out(mixed[cell], residual=x)
+            grid[cell] = layer.cross_q(normalized(x, self.eps))
+            mixed = self._look(grid, memory[:, :n, :, :longest], hidden, n, q)
+            x = layer.feed(layer.cross_out(mixed[cell], residual=x), self.eps)
+        last = np.zeros(padded(len(wanted), ROW_MULTIPLE), dtype=np.int64)
+        last[: len(wanted)] = wanted
+        return self.head(normalized(x[torch.from_numpy(last).to(self.device)], self.eps))[: len(wanted)]
+
+    def _look(self, grid: Tensor, keys_values: Tensor, bias: Tensor, n: int, q: int) -> Tensor:
+        """Attention of every item's query grid over its keys. (n*Q, HD) -> (n*Q, HD)"""
+        queries = grid.view(n, q, self.heads, self.d_kv).transpose(1, 2).reshape(n * self.heads, q, self.d_kv)
+        k, v = keys_values.flatten(1, 2)  # (nH, T, D)
+        mixed: Tensor = torch.baddbmm(bias, queries, k.transpose(1, 2)).softmax(-1) @ v  # (nH, Q, D)
+        return mixed.view(n, self.heads, q, self.d_kv).transpose(1, 2).reshape(n * q, -1)
+
+
+def normalized(x: Tensor, eps: float) -> Tensor:
+    """T5's norm without its weight, which is folded into the product that follows."""
+    return F.rms_norm(x, x.shape[-1:], None, eps)
+
+
+def _relative(block: Any) -> Callable[[int, int], Tensor]:
+    """The position bias of a stack, (H, Q, K), as its first layer computes it."""
+    attention = block.layer[0].SelfAttention
+
+    def compute(queries: int, keys: int) -> Tensor:
+        with torch.no_grad():
+            return attention.compute_bias(queries, keys)[0].detach().float()  # type: ignore[no-any-return]
+
+    return compute
+
+
+def _feed(layer: Any, config: Any, make: Callable[..., Linear]) -> FeedForward:
+    dense, norm = layer.DenseReluDense, layer.layer_norm.weight
+    relu = config.dense_act_fn == "relu"
+    act = None if relu else ACT2FN[config.dense_act_fn]
+    if config.is_gated_act:
+        wide = torch.cat([dense.wi_0.weight, dense.wi_1.weight])
+        return FeedForward(make(wide * norm), make(dense.wo.weight), act, True)
+    return FeedForward(make(dense.wi.weight * norm, relu=relu), make(dense.wo.weight), act, False)
+
+
+def _encoder_layer(block: Any, config: Any, make: Callable[..., Linear]) -> EncoderLayer:
+    attention, norm = block.layer[0].SelfAttention, block.layer[0].layer_norm.weight
+    qkv = torch.cat([attention.q.weight, attention.k.weight, attention.v.weight]) * norm
+    return EncoderLayer(make(qkv), make(attention.o.weight), _feed(block.layer[-1], config, make))
+
+
+def _decoder_layer(block: Any, config: Any, make: Callable[..., Linear], memory_norm: Tensor) -> DecoderLayer:
+    own, cross = block.layer[0].SelfAttention, block.layer[1].EncDecAttention
+    qkv = torch.cat([own.q.weight, own.k.weight, own.v.weight]) * block.layer[0].layer_norm.weight
+    return DecoderLayer(
+        qkv=make(qkv),
+        out=make(own.o.weight),
+        cross_q=make(cross.q.weight * block.layer[1].layer_norm.weight),
+        cross_kv=make(torch.cat([cross.k.weight, cross.v.weight]) * memory_norm),
+        cross_out=make(cross.o.weight),
+        feed=_feed(block.layer[-1], config, make),
+    )

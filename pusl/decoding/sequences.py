@@ -1,0 +1,199 @@
+"""Texts -> one decoded sequence each, greedy or sampled, over a pool that is refilled as rows finish.
+
+Algorithm 1 for PUSL (`<eok>` and the `<bok>` that must follow are fed in one step), or plain decoding
+up to the model's own EOS for One2Seq and GROOV. Greedy PUSL gives exactly the tokens of Hugging Face
+`generate` with `TopKKeyphrasesLogitsProcessor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pusl.decoding.engine import Engine, Pool, padded
+from pusl.targets import TokenIds
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a sequence may contain and when it ends."""
+
+    tokens: TokenIds
+    marks: bool  # True: <bok> ... <eok> (PUSL); False: phrases joined by <sep>, ended by EOS
+    phrases: int  # at most this many
+    max_phrase_tokens: int
+    banned: tuple[int, ...] = ()  # ids that may not stand inside a phrase
+
+
+@dataclass
+class Sampling:
+    """Random choice of tokens; temperature 0 is greedy."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass
+class Phrase:
+    """A complete keyphrase: its ids, and the sum of its tokens' log-probabilities with the closing mark."""
+
+    ids: tuple[int, ...]
+    logprob: float
+    score: float = 0.0  # for ranking during a search; a universe's bonus included
+
+
+@dataclass
+class _Row:
+    item: int
+    phrases: list[Phrase] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    logprob: float = 0.0
+
+
+@torch.inference_mode()
+def decode_sequences(
+    engine: Engine,
+    texts: Sequence[Sequence[int]],
+    rules: Rules,
+    *,
+    slots: int = 32,
+    sampling: Sampling | None = None,
+    keys: Sequence[int] | None = None,
+) -> list[list[Phrase]]:
+    """The phrases of each text's sequence, in order, repeats included.
+
+    `keys` seed each text's own random numbers, so that a sample does not depend on the batch.
+    """
+    queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
+    pool = Pool(engine, min(slots, len(texts)))
+    found: list[list[Phrase]] = [[] for _ in texts]
+    run = _Run(engine, pool, rules, sampling or Sampling(), keys or [0] * len(texts))
+    while queue or run.rows:
+        free = pool.slots - len(run.rows)
+        if queue and (free >= max(1, pool.slots // 8) or not run.rows):
+            fresh = [queue.pop() for _ in range(min(free, len(queue)))]
+            pool.fill(range(len(run.rows), len(run.rows) + len(fresh)), [texts[i] for i in fresh])
+            run.start(fresh)
+        done = run.step()
+        for row in done:
+            found[row.item] = row.phrases
+    return found
+
+
+class _Run:
+    """The rows in the pool's first slots and their next tokens."""
+
+    def __init__(self, engine: Engine, pool: Pool, rules: Rules, sampling: Sampling, keys: Sequence[int]) -> None:
+        self.engine, self.pool, self.rules, self.sampling, self.keys = engine, pool, rules, sampling, keys
+        self.rows: list[_Row] = []
+        self.before = np.zeros(0, dtype=np.int64)  # token fed before the last one in this step, or -1
+        self.last = np.zeros(0, dtype=np.int64)
+        self.length = np.zeros(0, dtype=np.int64)  # cache entries so far
+        tokens = rules.tokens
+        inside = {tokens.pad, tokens.bok, *rules.banned}
+        inside |= {tokens.eos, tokens.sep} if rules.marks else {tokens.eok}
+        self.never = torch.tensor(sorted(inside), device=engine.device)
+
+    def start(self, items: Sequence[int]) -> None:
+        tokens, count = self.rules.tokens, len(items)
+        first, last = (tokens.start, tokens.bok) if self.rules.marks else (-1, tokens.start)
+        self.rows += [_Row(item) for item in items]
+        self.before = np.concatenate([self.before, np.full(count, first)])
+        self.last = np.concatenate([self.last, np.full(count, last)])
+        self.length = np.concatenate([self.length, np.zeros(count, dtype=np.int64)])
+
+    def step(self) -> list[_Row]:
+        """Feeds every row, chooses every row's next token; returns the rows that ended."""
+        n = len(self.rows)
+        two = np.flatnonzero(self.before >= 0)
+        rows = np.concatenate([np.arange(n), two])
+        columns = np.concatenate([np.ones(n, dtype=np.int64), np.zeros(len(two), dtype=np.int64)])
+        at = self.length + (self.before >= 0)  # place of the last token
+        places = np.concatenate([at, self.length[two]])
+        total = padded(int(at.max()) + 1)
+        # Always two columns, used or not: the shape of a row's products must not depend on its mates.
+        distance = np.stack([at - 1, at], 1)[:, :, None] - np.arange(total)
+        logits = self.engine.step(
+            self.pool, np.concatenate([self.last, self.before[two]]), rows, columns, places, distance, np.arange(n)
+        )
+        self.length = at + 1
+        chosen, logprobs = self._choose(logits)
+        return self._advance(chosen, logprobs)
+
+    def _choose(self, logits: Tensor) -> tuple[list[int], list[float]]:
+        rules, tokens = self.rules, self.rules.tokens
+        logprobs = logits.log_softmax(-1)  # the model's own, before any rule
+        allowed = logits.index_fill(1, self.never, -torch.inf)
+        inside = [len(row.ids) for row in self.rows]
+        empty = [i for i, count in enumerate(inside) if count == 0]
+        full = [i for i, count in enumerate(inside) if count >= rules.max_phrase_tokens]
+        closing = [tokens.eok] if rules.marks else [tokens.sep, tokens.eos]
+        if empty and rules.marks:
+            allowed[empty, tokens.eok] = -torch.inf
+        elif empty:
+            allowed[empty, tokens.sep] = -torch.inf
+        if full:
+            only = torch.full_like(allowed[0], -torch.inf)
+            only[closing] = 0.0
+            allowed[full] += only
+        if self.sampling.temperature > 0:
+            chosen = sample(allowed, self._uniform(), self.sampling.temperature, self.sampling.top_p)
+        else:
+            chosen = allowed.argmax(-1)
+        return chosen.tolist(), logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+
+    def _uniform(self) -> Tensor:
+        draws = [
+            _mix(_mix(self.sampling.seed * 0x9E3779B97F4A7C15 + self.keys[row.item]) + int(length))
+            for row, length in zip(self.rows, self.length, strict=True)
+        ]
+        return torch.tensor([draw / 2**64 for draw in draws], dtype=torch.float64, device=self.engine.device)
+
+    def _advance(self, chosen: list[int], logprobs: list[float]) -> list[_Row]:
+        rules, tokens = self.rules, self.rules.tokens
+        self.before = np.full(len(self.rows), -1)
+        self.last = np.array(chosen)
+        done: list[int] = []
+        for i, (row, token, logprob) in enumerate(zip(self.rows, chosen, logprobs, strict=True)):
+            row.logprob += logprob
+            if token not in (tokens.eok, tokens.sep, tokens.eos):
+                row.ids.append(token)
+                continue
+            if row.ids:
+                row.phrases.append(Phrase(tuple(row.ids), row.logprob))
+            row.ids, row.logprob = [], 0.0
+            if token == tokens.eos or len(row.phrases) >= rules.phrases:
+                done.append(i)
+            elif rules.marks:
+                self.before[i], self.last[i] = tokens.eok, tokens.bok
+        if not done:
+            return []
+        ended = [self.rows[i] for i in done]
+        order = self.pool.close(done, len(self.rows))
+        self.rows = [self.rows[i] for i in order]
+        self.before, self.last, self.length = self.before[order], self.last[order], self.length[order]
+        return ended
+
+
+def sample(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
+    """One token per row from the smallest set of likeliest tokens that holds `top_p` of the mass. (B,)"""
+    probs = (logits.double() / temperature).softmax(-1)
+    ordered, ids = torch.sort(probs, dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(-1) - ordered
+    ordered = ordered.masked_fill(before >= top_p, 0.0)
+    total = ordered.cumsum(-1)
+    place = torch.searchsorted(total, (uniform * total[:, -1])[:, None], right=True).clamp_max(ids.shape[1] - 1)
+    return ids.gather(1, place)[:, 0]
+
+
+def _mix(value: int) -> int:
+    """SplitMix64: any whole number -> 64 well mixed bits."""
+    value = (value + 0x9E3779B97F4A7C15) & (2**64 - 1)
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return value ^ (value >> 31)
