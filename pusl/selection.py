@@ -56,8 +56,3 @@ def draw_interactions(rng: np.random.Generator, sizes: Ints, weights: Floats, in
     # Rounding may carry a draw over an item's edge: bring it back inside.
     entry = np.clip(entry, (ends - sizes)[owner], ends[owner] - 1)
     return np.bincount(entry, minlength=len(weights)).astype(np.int64)
-
-
-def expected_seen(weights_share: Floats, interactions: Floats) -> Floats:
-    """P(an entry with this share of its item's weight is seen at least once): 1 - (1 - share)^n."""
-    return -np.expm1(interactions * np.log1p(-np.minimum(weights_share, 1 - 1e-12)))

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from eval.files import InputError, open_atomic
+from eval.laziness import DIVERSE, HOT
 from pusl.config import check, option
 from pusl.examples import Example, write_examples
 from pusl.folders import writing_folder
@@ -26,7 +27,6 @@ from pusl.grammar import PATTERNS, Brand, Item, count_queries, invent_brands, ma
 from pusl.selection import Floats, Ints, draw_interactions, power_law_counts, zipf_weights
 from pusl.vocabulary import product_types
 
-HOT = DIVERSE = 5  # interactions, unique keyphrases (METRICS.md)
 WRONG_QUERIES = 3  # how many different wrong queries an item attracts
 MANIFEST = "simulation.json"
 FIRST_DAY, TEST_DAY, DAYS = datetime.date(2025, 1, 1), 273, 365

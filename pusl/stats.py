@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from eval.files import InputError
+from eval.laziness import DIVERSE, HOT, laziness
 from eval.normalize import normalize
 from pusl.examples import Columns, Example, read_examples
 
-HOT = DIVERSE = 5  # interactions, unique keyphrases (METRICS.md)
 BINS = ((1, 9), (10, 99), (100, 999), (1000, None))  # label frequency; 0 (unseen) where a first file is compared to
-QUADRANTS = ("rare-narrow", "rare-diverse", "hot-narrow", "hot-diverse")
+QUADRANTS = ("rare_narrow", "rare_diverse", "hot_narrow", "hot_diverse")
 _SPLIT = re.compile(r"[\W_]+")
 
 
@@ -69,17 +69,14 @@ def describe(one: Tally, first: Tally | None = None) -> dict[str, Any]:
     per_item = np.frombuffer(one.per_item, dtype=np.int64)
     frequencies = np.fromiter(one.labels.values(), np.int64, len(one.labels))
     occurrences = int(per_item.sum())
-    mu = float(per_item.mean())
-    sigma = float(per_item.std())
-    base = mu if first is None else float(np.frombuffer(first.per_item, dtype=np.int64).mean())
+    skew: dict[str, Any] = dict(laziness(per_item))
+    base = skew["mu"] if first is None else float(np.frombuffer(first.per_item, dtype=np.int64).mean())
     result: dict[str, Any] = {
         "items": len(per_item),
         "items_without_keyphrases": int((per_item == 0).sum()),
         "unique_labels": len(frequencies),
         "label_occurrences": occurrences,
-        "mu": mu,
-        "sigma": sigma,
-        "cv": sigma / mu if mu else None,
+        **{name: skew[name] for name in ("mu", "sigma", "cv")},
         "median": float(np.median(per_item)),
         "max": int(per_item.max()),
         "share_above_2mu": float((per_item > 2 * base).mean()),  # μ of the first file where there is one
@@ -138,12 +135,8 @@ def _quadrants(one: Tally, per_item: np.ndarray) -> dict[str, dict[str, float]] 
     counted = (interactions >= 0) & (per_item > 0)
     if not counted.any():
         return None
-    hot, diverse = interactions[counted] >= HOT, per_item[counted] >= DIVERSE
-    result = {}
-    for name in QUADRANTS:
-        inside = (hot == name.startswith("hot")) & (diverse == name.endswith("diverse"))
-        result[name] = {"items": int(inside.sum()), "share": float(inside.mean())}
-    return result
+    sizes: Any = laziness(per_item[counted], interactions[counted])["quadrants"]
+    return {name: {"items": sizes[name], "share": sizes[name] / int(counted.sum())} for name in QUADRANTS}
 
 
 def _overlap(one: Tally, first: Tally) -> dict[str, Any]:
@@ -191,7 +184,11 @@ def table(described: dict[str, Any]) -> str:
     if any(file["quadrants"] for file in files):
         lines.append((f"items, hot = {HOT}+ interactions, diverse = {DIVERSE}+ labels", [""] * len(files)))
         for name in QUADRANTS:
-            add(f"  {name}", [(file["quadrants"] or {}).get(name, {}).get("share") for file in files], percent)
+            add(
+                f"  {name.replace('_', '-')}",
+                [(file["quadrants"] or {}).get(name, {}).get("share") for file in files],
+                percent,
+            )
     if len(files) > 1:
         overlaps = [file.get("overlap") or {} for file in files]
         lines.append((f"overlap with {next(iter(described))}", [""] * len(files)))

@@ -96,12 +96,7 @@ def _boundary(axes: Any, first: Tally) -> None:
     """Where narrow ends and diverse begins, by the first file's μ."""
     edge = 2 * float(np.frombuffer(first.per_item, dtype=np.int64).mean())
     axes.axvline(edge, color="#6a6a6a", linestyle=(0, (3, 3)), linewidth=1.2, zorder=0.5)
-    for text, side, align in (("narrow ", -4, "right"), (" diverse", 4, "left")):
-        axes.annotate(
-            text, (edge, 0.5), xycoords=("data", "axes fraction"), xytext=(side, 0), textcoords="offset points",
-            fontsize=9, color="#6a6a6a", ha=align, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
-        )  # fmt: skip
     axes.annotate(
-        "2μ", (edge, 0.56), xycoords=("data", "axes fraction"), xytext=(4, 0), textcoords="offset points",
+        "diverse: > 2μ", (edge, 0.5), xycoords=("data", "axes fraction"), xytext=(5, 0), textcoords="offset points",
         fontsize=9, color="#6a6a6a",
     )  # fmt: skip

@@ -1,0 +1,40 @@
+"""Hide labels of a data set as a biased process would, keeping the full set in the field `complete`.
+
+Self-selection: items have a popularity (their counts, a file, or drawn from a power law); popular ones
+show most of their labels, rare ones one or two. Or a propensity model hides labels by their frequency.
+
+examples:
+  pusl data thin train.jsonl --out thin.jsonl --keep 0.3
+  pusl data thin train.jsonl --out thin.jsonl --keep 0.4 --popularity downloads.tsv
+  pusl data thin train.jsonl --out thin.jsonl --by jpv --propensity-parameters a=0.55,b=1.5
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pusl.config import add_flags, build
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Input, output, the options of ThinConfig and the columns."""
+    from pusl.examples import Columns
+    from pusl.thin import ThinConfig
+
+    parser.add_argument("file", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV file of examples")
+    parser.add_argument("--out", required=True, metavar="FILE", help="file to write")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing output")
+    add_flags(parser, ThinConfig)
+    add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Thins and prints what is left."""
+    from pusl.examples import Columns
+    from pusl.thin import ThinConfig, thin
+
+    about = thin(args.file, args.out, build(ThinConfig, args), build(Columns, args), args.force)
+    (mu, left), (cv, skew) = about["mu"], about["cv"]
+    print(f"{args.out}: {about['items_written']:,} of {about['items']:,} items")
+    print(f"labels kept: {about['kept']:,} of {about['occurrences']:,} ({about['share_kept']:.1%})")
+    print(f"keyphrases per item: μ {mu:.2f} -> {left:.2f}, CV {cv:.2f} -> {skew:.2f}")
