@@ -23,6 +23,7 @@ from typing import Any, TextIO
 Row = dict[str, Any]
 LIST_SEPARATOR = "|"  # inside CSV cells that hold lists; a JSON array in the cell works too
 LIST_FIELDS = ("keyphrases", "counts", "scores", "complete")
+LONGEST_NAME = 255  # bytes, on every common file system
 
 
 class InputError(ValueError):
@@ -53,9 +54,9 @@ def kind_of(path: str | Path) -> str:
 def check_input(path: str | Path) -> Path:
     """The path if it is a readable file, else an InputError that says what it is instead."""
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):  # os.path, because Path's own tests raise on a name that is too long
         raise InputError(f"{path}: is a directory; expected a file")
-    if not path.exists():
+    if not os.path.exists(path):
         raise InputError(f"{path}: no such file")
     if not os.access(path, os.R_OK):
         raise InputError(f"{path}: no permission to read it")
@@ -65,10 +66,15 @@ def check_input(path: str | Path) -> Path:
 def check_output(path: str | Path, force: bool = False) -> Path:
     """The path if it may be written, else an InputError; its folder is made if need be."""
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise InputError(f"{path}: is a directory; expected a file name to write")
-    if path.exists() and not force:
-        raise InputError(f"{path}: exists already; pass --force to overwrite it")
+    if os.path.exists(path):
+        if not os.path.isfile(path):
+            raise InputError(f"{path}: is not a regular file; expected a file name to write")
+        if not force:
+            raise InputError(f"{path}: exists already; pass --force to overwrite it")
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise InputError(f"{path.name[:40]}...: the file name is too long")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except (NotADirectoryError, FileExistsError):
@@ -86,9 +92,7 @@ def reading(path: str | Path) -> Iterator[io.BufferedIOBase]:
     path = check_input(path)
     try:
         with open(path, "rb") as raw:
-            magic = raw.read(2)
-            raw.seek(0)
-            if magic == b"\x1f\x8b":
+            if raw.peek(2)[:2] == b"\x1f\x8b":  # peek, because a pipe cannot go back
                 with gzip.open(raw, "rb") as unzipped:
                     yield unzipped
             else:
@@ -130,13 +134,16 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+_parse = json.JSONDecoder(parse_constant=_no_constant).decode  # made once: json.loads would make one per line
+
+
 def parse_json_row(line: str, path: str | Path, number: int) -> Row:
     """One JSONL line -> a dict, or an InputError that names file, line and column."""
     try:
-        row = json.loads(line, parse_constant=_no_constant)
+        row = _parse(line)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}:{number}: not a JSON object ({error})") from None
-    if "\\ud" in line.lower():
+    if "\\ud" in line or "\\uD" in line:
         try:  # half of a surrogate pair parses, but no file can be written with it
             json.dumps(row, ensure_ascii=False).encode()
         except UnicodeEncodeError:
@@ -180,8 +187,8 @@ def _list_cell(cell: str, field: str, path: Path, number: int) -> list[Any]:
     cell = cell.strip()
     if cell.startswith("["):
         try:
-            value = json.loads(cell, parse_constant=_no_constant)
-        except ValueError as error:
+            value = _parse(cell)
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}:{number}: column '{field}' is not a JSON array ({error})") from None
         return list(value)
     parts = [part.strip() for part in cell.split(LIST_SEPARATOR)] if cell else []
@@ -218,21 +225,20 @@ def open_atomic(path: str | Path, force: bool = False, mode: str = "w") -> Itera
 
     A `.gz` ending compresses (without a time stamp: the same content gives the same bytes).
     """
-    path = check_output(path, force)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    compress = str(path).endswith(".gz")
+    path = Path(os.path.realpath(check_output(path, force)))  # a link stays a link
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=".tmp")
     try:
         os.fchmod(handle, 0o666 & ~_umask())
         with contextlib.ExitStack() as stack:
             stream: Any = stack.enter_context(os.fdopen(handle, "wb"))
-            raw = stream
-            if path.name.endswith(".gz"):
+            if compress:
                 stream = stack.enter_context(gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0))
             if "b" not in mode:
                 stream = stack.enter_context(io.TextIOWrapper(stream, encoding="utf-8", newline="\n"))
             yield stream
-            stream.flush()
-            raw.flush()
-            os.fsync(raw.fileno())
+        with open(name, "rb") as written:  # closed above, so that the end of a gzip file is in it too
+            os.fsync(written.fileno())
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):
