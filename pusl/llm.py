@@ -55,6 +55,7 @@ class LLMClient:
         self._on_retry = on_retry
         self._lock = threading.Lock()
         self._client: Any = None
+        self._closed = False
         self._key = ""
         self._pause_until = 0.0  # a 429 holds back every thread, not only the one that met it
         self._failed_in_a_row = 0
@@ -147,11 +148,11 @@ class LLMClient:
             return None, f"unreadable body ({self._hide(cause_of(error))})", None
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Closes the connections; threads that are still at work make no further request."""
         with self._lock:
+            self._closed = True
             if self._client is not None:
                 self._client.close()
-                self._client = None
 
     def __enter__(self) -> LLMClient:
         return self
@@ -181,6 +182,8 @@ class LLMClient:
         import openai
 
         with self._lock:
+            if self._closed:
+                raise EndpointError("the client is closed")
             if self._client is None:
                 settings = self.settings
                 self._key = os.environ.get(settings.key_variable, "").strip()

@@ -249,8 +249,10 @@ def _json_values(text: str) -> list[Any]:
             continue
         try:
             value, end = decoder.raw_decode(text, match.start())
-        except (ValueError, RecursionError):
+        except ValueError:
             continue
+        except RecursionError:
+            break  # nobody nests answers that deep
         values.append(value)
     return values
 

@@ -135,7 +135,7 @@ class _Handler(rules.Handler):  # type: ignore[misc, name-defined]
         endpoint = self.endpoint
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with endpoint.lock:
-            endpoint.headers.append(dict(self.headers))
+            endpoint.headers.append({name.lower(): text for name, text in self.headers.items()})
             endpoint.now += 1
             endpoint.most = max(endpoint.most, endpoint.now)
         try:
