@@ -11,7 +11,7 @@ import json
 import math
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,39 +85,71 @@ def read_examples(
     *,
     labeled: bool = True,
     unique_ids: bool = True,
+    numbered: bool = False,
 ) -> Iterator[Example]:
     """Streams the examples of a JSONL, JSONL.gz, Parquet, CSV or TSV file.
 
     `template` builds the text from columns ("{title}. {description}"); `columns` names columns that
     are called otherwise. With `labeled=False` the keyphrases may be absent (a catalog to predict
-    for). Blank keyphrases are dropped together with their counts.
+    for); with `numbered=True` the line's number is the id. Blank keyphrases are dropped together with
+    their counts.
     """
     columns = columns or STANDARD
-    render = _text_renderer(template or columns.text_template, columns.text_column)
-    split_lists = kind_of(path) in ("csv", "tsv") or columns.separator is not None
-    table = kind_of(path) != "jsonl"
+    if template is not None:
+        columns = replace(columns, text_template=template)
+    kind = kind_of(path)
+    split_lists = kind in ("csv", "tsv") or columns.separator is not None
+    rows = read_rows(path, raw=True)
+    seen, count = SeenIds(), 0
+    for example in examples_of(
+        rows, path, columns, table=kind != "jsonl", split_lists=split_lists, labeled=labeled, numbered=numbered
+    ):
+        count += 1
+        if unique_ids and not numbered and seen.add(example.id):
+            _refuse_duplicates(path, columns.id_column, seen.suspects())
+        yield example
+    if unique_ids and not numbered and seen.finish():
+        _refuse_duplicates(path, columns.id_column, seen.suspects())
+    if not count:
+        raise InputError(f"{path}: is empty; expected at least one item")
+
+
+def examples_of(
+    rows: Iterable[tuple[int, Row]],
+    path: str | Path,
+    columns: Columns,
+    *,
+    table: bool,
+    split_lists: bool = False,
+    labeled: bool = True,
+    numbered: bool = False,
+) -> Iterator[Example]:
+    """Checked examples from (line number, row) pairs; `table` says that all rows have the same columns."""
+    render = _text_renderer(columns.text_template, columns.text_column)
+    split_lists = split_lists or columns.separator is not None
     used = {
         columns.id_column, columns.text_column, columns.keyphrases_column, columns.counts_column,
         columns.timestamp_column, columns.group_column, *FIELDS,
     }  # fmt: skip
-    seen, count = SeenIds(), 0
-    for number, row in read_rows(path, raw=True):
+    for number, row in rows:
         where = _Place(path, number, table)
-        item = where.identifier(row, columns.id_column)
+        item = str(number) if numbered else where.identifier(row, columns.id_column)
         text = render(row, where)
         phrases, counts = where.labels(row, columns, split_lists, labeled)
         time, group = row.get(columns.timestamp_column), row.get(columns.group_column)
         if group is not None and not isinstance(group, str):
             group = str(group) if isinstance(group, (int, float, bool)) else where.fail("group", "text", group)
         extra = {name: _plain(value) for name, value in row.items() if name not in used}
-        if unique_ids and seen.add(item):
-            _refuse_duplicates(path, columns.id_column, seen.suspects())
-        count += 1
         yield Example(item, text, phrases, counts, _plain(time) if time != "" else None, group or None, extra)
-    if unique_ids and seen.finish():
-        _refuse_duplicates(path, columns.id_column, seen.suspects())
-    if not count:
-        raise InputError(f"{path}: is empty; expected at least one item")
+
+
+def render_text(row: Row, template: str, path: str | Path, number: int) -> str:
+    """The text a template gives for one row.
+
+    >>> render_text({"title": "Zeto X2", "body": None}, "{title}. {body}", "items.jsonl", 1)
+    'Zeto X2.'
+    """
+    return _text_renderer(template, "")(row, _Place(path, number, table=False))
 
 
 def write_examples(path: str | Path, examples: Iterable[Example], force: bool = False) -> int:

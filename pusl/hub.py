@@ -1,0 +1,76 @@
+"""A Hugging Face dataset, from a folder or the hub -> examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from eval.files import InputError
+from pusl.examples import Columns, Example, examples_of
+
+
+def dataset_rows(
+    source: str,
+    columns: Columns,
+    split: str | None = None,
+    config_name: str | None = None,
+    streaming: bool = False,
+    number_ids: bool = False,
+) -> Iterator[Example]:
+    """Streams a dataset's rows as examples. Label numbers become names where the dataset knows them."""
+    dataset = load(source, split, config_name, streaming)
+    names = _class_names(dataset, columns.keyphrases_column)
+    column = columns.keyphrases_column
+
+    def rows() -> Iterator[tuple[int, dict[str, Any]]]:
+        for number, row in enumerate(dataset, 1):
+            if names is not None and isinstance(row.get(column), (list, int)):
+                values = row[column] if isinstance(row[column], list) else [row[column]]
+                row = {**row, column: [names[value] for value in values]}
+            yield number, row
+
+    present = getattr(dataset, "column_names", None) or []
+    numbered = number_ids or (columns.id_column == "id" and "id" not in present)
+    yield from examples_of(rows(), source, columns=columns, table=True, numbered=numbered)
+
+
+def load(source: str, split: str | None, config_name: str | None, streaming: bool) -> Any:
+    """One split of a dataset; an InputError says what went wrong and which splits there are."""
+    import logging
+
+    import datasets
+
+    datasets.disable_progress_bars()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries would fill the screen
+    path = Path(source)
+    try:
+        if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+            loaded = datasets.load_from_disk(source)
+        else:
+            loaded = datasets.load_dataset(source, config_name, streaming=streaming)
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:  # datasets and the hub client raise a dozen kinds; all mean: cannot be loaded
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{source}: `datasets` cannot load it ({reason})") from None
+    if not isinstance(loaded, dict):
+        if split is not None:
+            raise InputError(f"{source}: holds one split only; leave out --split")
+        return loaded
+    if split is None and len(loaded) == 1:
+        return next(iter(loaded.values()))
+    if split not in loaded:
+        asked = f"no split '{split}'" if split else "several splits"
+        raise InputError(f"{source}: {asked} (found: {', '.join(loaded)}). Name one with --split")
+    return loaded[split]
+
+
+def _class_names(dataset: Any, column: str) -> list[str] | None:
+    """The names behind a column of class numbers, if it is one."""
+    feature = (getattr(dataset, "features", None) or {}).get(column)
+    inner = getattr(feature, "feature", feature)
+    if isinstance(inner, (list, tuple)) and inner:
+        inner = inner[0]
+    names = getattr(inner, "names", None)
+    return list(names) if names else None
