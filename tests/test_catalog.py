@@ -33,7 +33,9 @@ def write_lines(path: Path, lines: list[str]) -> Path:
     return path
 
 
-def generate(source: str | Path, output: str | Path, k: int = 3, recipe: WordsRecipe | None = None, **options: object) -> object:
+def generate(
+    source: str | Path, output: str | Path, k: int = 3, recipe: WordsRecipe | None = None, **options: object
+) -> object:
     options = {"shard_size": 16, "workers": 1, "progress": False, **options}
     return generate_catalog(recipe or WordsRecipe(), source, output, k, **options)  # type: ignore[arg-type]
 

@@ -1,0 +1,158 @@
+"""`pusl generate` with a real tiny model: layout changes nothing, a kill changes nothing, errors are two lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from eval.files import read_rows, write_rows
+from pusl.cli import main
+
+WORDS = ["zeto", "bavix", "drone", "camera", "foldable", "travel", "mini", "pro", "headset", "charger", "case", "gps"]
+
+
+def texts(count: int) -> list[str]:
+    return [" ".join(WORDS[(i * 7 + j * (1 + i % 5)) % len(WORDS)] for j in range(2 + i % 9)) for i in range(count)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    from pusl.checkpoint import save_checkpoint, scratch_model
+    from pusl.tokenizer import train_tokenizer
+
+    folder = tmp_path_factory.mktemp("models") / "pusl"
+    tokenizer = train_tokenizer(texts(200), vocab_size=320)
+    network = scratch_model("tiny", tokenizer, seed=1)
+    with torch.no_grad():
+        network.shared.weight.mul_(0.3)  # flatter than a fresh model's: phrases of several lengths
+    meta = {"paradigm": "pusl", "defaults": {"k": 4, "max_source_length": 32, "max_phrase_tokens": 5}}
+    save_checkpoint(folder, network, tokenizer, meta)
+    return folder
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Path:
+    return write_items(tmp_path / "items.jsonl")
+
+
+def write_items(path: Path) -> Path:
+    write_rows(path, [{"id": f"a{i}", "text": text} for i, text in enumerate(texts(60))])
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(model: Path) -> Path:
+    """The output of one process, shards of 16, batches of 32, one thread."""
+    items = write_items(model.parent / "items.jsonl")
+    assert main(flags(model, items, model.parent / "expected.jsonl")) == 0
+    return model.parent / "expected.jsonl"
+
+
+def flags(model: Path, items: Path, output: Path, *more: str) -> list[str]:
+    return [
+        "generate", "--model", str(model), "--input", str(items), "--output", str(output), "-k", "4", "--quiet",
+        "--workers", "1", "--shard-size", "16", *more,
+    ]  # fmt: skip
+
+
+def rows_of(path: Path) -> list[dict[str, object]]:
+    return [row for _, row in read_rows(path)]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [["--batch-size", "1"], ["--batch-size", "5"], ["--shard-size", "7"], ["--shard-size", "500"], ["--threads", "2"]],
+    ids=" ".join,
+)
+def test_layout_changes_no_keyphrase_and_no_order(
+    model: Path, items: Path, expected: Path, tmp_path: Path, layout: list[str]
+) -> None:
+    assert main(flags(model, items, tmp_path / "out.jsonl", *layout)) == 0
+    first, second = rows_of(expected), rows_of(tmp_path / "out.jsonl")
+    assert [row["keyphrases"] for row in first] == [row["keyphrases"] for row in second]
+    for one, two in zip(first, second, strict=True):
+        assert one["scores"] == pytest.approx(two["scores"], abs=1e-3)
+    assert len({json.dumps(row["keyphrases"]) for row in first}) > 5, "the model says the same for every text"
+
+
+def test_workers_and_kills_change_no_byte(model: Path, items: Path, expected: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pusl", *flags(model, items, tmp_path / "out.jsonl")]
+    parts = tmp_path / "out.jsonl.parts"
+    for workers, end, code in ((2, signal.SIGKILL, -9), (1, signal.SIGINT, 130)):
+        before = len(list(parts.glob("part-*")))
+        with subprocess.Popen([*command, "--workers", str(workers)], stderr=subprocess.PIPE, text=True) as process:
+            while process.poll() is None and len(list(parts.glob("part-*"))) < before + 1:
+                time.sleep(0.002)
+            process.send_signal(end)
+            assert process.stderr is not None
+            said = process.stderr.read()
+        assert process.returncode == code and not (tmp_path / "out.jsonl").exists()
+    assert said.strip().endswith(f"kept in {parts}; the same command goes on from there.")
+    assert main(command[3:]) == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == expected.read_bytes()
+
+
+def test_sampling_depends_on_the_seed_and_the_text_only(model: Path, items: Path, tmp_path: Path) -> None:
+    sampling = ("--temperature", "1.0", "--strategy", "sequence", "--seed")
+    assert main(flags(model, items, tmp_path / "a.jsonl", *sampling, "3")) == 0
+    assert main(flags(model, items, tmp_path / "b.jsonl", *sampling, "3", "--shard-size", "9")) == 0
+    assert main(flags(model, items, tmp_path / "c.jsonl", *sampling, "4")) == 0
+    a, b, c = ([row["keyphrases"] for row in rows_of(tmp_path / f"{name}.jsonl")] for name in "abc")
+    assert a == b and a != c
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--vocabulary", "closed"], "--vocabulary closed needs --universe FILE"),
+        (["--model", "nowhere"], "nowhere: not a PUSL model folder (no pusl.json)"),
+        (["--input", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
+        (["--output", "out.txt"], "out.txt: unknown file ending"),
+        (["--text-column", "title"], "none of 60 lines can be used; line 1: no field 'title' (found: id, text)"),
+        (["--llm", "gpt"], "either --model DIR (made by `pusl train`) or --llm NAME"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_wrong_flags_end_with_2(
+    model: Path, items: Path, tmp_path: Path, change: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(flags(model, items, tmp_path / "out.jsonl", *change)) == 2
+    said = capsys.readouterr().err
+    assert message in said and "Traceback" not in said and len(said.splitlines()) <= 2
+    assert os.listdir(tmp_path) == ["items.jsonl"]
+
+
+def test_a_full_disk_ends_with_1_and_can_go_on(
+    model: Path, items: Path, expected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (expected.stat().st_size - 1000, limits[1]))  # parts fit, the output not
+        assert main(flags(model, items, tmp_path / "out.jsonl")) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = capsys.readouterr().err
+    assert "File too large" in said and "the same command goes on" in said and "Traceback" not in said
+    assert sorted(os.listdir(tmp_path)) == ["items.jsonl", "out.jsonl.parts"]
+    assert main(flags(model, items, tmp_path / "out.jsonl")) == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == expected.read_bytes()
+
+
+def test_the_last_lines_tell_what_happened(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    items = tmp_path / "items.csv"
+    write_rows(items, [{"id": 1, "text": "zeto drone"}, {"id": 2, "text": "zeto drone"}, {"id": 3, "text": ""}])
+    items.write_text(items.read_text() + "4,a,b\n")
+    assert main(flags(model, items, tmp_path / "out.csv")) == 0
+    said = capsys.readouterr().out
+    assert "3 items in" in said and "1 have the text of an earlier item" in said
+    assert "1 have no usable text" in said and f"1 bad lines were left out: {tmp_path / 'out.csv'}.rejects" in said
