@@ -216,10 +216,13 @@ class WorkFolder:
                     log.write(to_json(reject._asdict()).encode("utf-8") + b"\n")
                 rejects += len(spoiled)
 
-        with storage.writing(self.output) as stream, storage.writing(self.output + ".rejects") as log:
+        # The rejects wait in the work folder: the output itself says that a run is complete.
+        with storage.writing(self.output) as stream, storage.writing(f"{self.path}/rejects") as log:
             write_predictions(stream, kept(), kind_of(self.output), fields)
-        if not rejects:
-            storage.remove(self.output + ".rejects")
+        if rejects:
+            storage.move(f"{self.path}/rejects", self.output + ".rejects")
+        else:
+            storage.remove(self.output + ".rejects")  # of an older output that --force replaced
         return items, rejects
 
     def wipe(self) -> None:

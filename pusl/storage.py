@@ -133,6 +133,15 @@ def file_names(folder: str | Path) -> list[str]:
     return os.listdir(folder) if os.path.isdir(folder) else []
 
 
+def move(path: str | Path, target: str | Path) -> None:
+    """Renames a file, replacing what is there."""
+    if is_url(path):
+        fs, inner = _remote(path)
+        fs.mv(inner, _remote(target)[1])
+    else:
+        os.replace(path, target)
+
+
 def remove(path: str | Path) -> None:
     """Removes a file or a folder with all in it, if it is there."""
     if is_url(path):

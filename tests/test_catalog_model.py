@@ -137,7 +137,8 @@ def test_a_full_disk_ends_with_1_and_can_go_on(
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (expected.stat().st_size - 1000, limits[1]))  # parts fit, the output not
+        # Parts are small enough, the output is not.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (expected.stat().st_size - 1000, limits[1]))
         assert main(flags(model, items, tmp_path / "out.jsonl")) == 1
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
