@@ -138,12 +138,11 @@ def tally(
             parts[0].append({"hits": _total(block.hits & inside), "unique": _total(block.first & inside)})
         for k, sums in _walk(block, ordered, gains, words).items():
             parts[k].append(sums)
-        if label_limit:
-            wanted = block.first & (block.ids < label_limit) & (size[here] > 0)
-            for slab, low, high in zip(slabs, [0, *ordered], ordered, strict=False):
-                place, item = np.nonzero(wanted[low:high])
-                spots = (place + low, item)
-                slab.append(Events((item + block.low).astype(np.int32), block.ids[spots], block.hits[spots]))
+        wanted = block.first & (block.ids < label_limit) & (size[here] > 0)
+        for slab, low, high in zip(slabs, [0, *ordered], ordered, strict=False):
+            place, item = np.nonzero(wanted[low:high])
+            spots = (place + low, item)
+            slab.append(Events((item + block.low).astype(np.int32), block.ids[spots], block.hits[spots]))
     tallies = {k: Tally(k, size, **{name: _join([p[name] for p in parts[k]]) for name in parts[k][0]}) for k in cuts}
     if gains.inverse_propensity is not None:
         for k in ordered:
