@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import InputError, Row, kind_of, read_rows, type_name, write_rows
+from eval.files import InputError, Row, check_input, kind_of, read_rows, type_name, write_rows
 from pusl.config import option
 
 MAX_KEYPHRASE_CHARS = 10_000  # a "keyphrase" longer than this is a parsing accident, not a label
@@ -97,7 +97,7 @@ def read_examples(
     columns = columns or STANDARD
     if template is not None:
         columns = replace(columns, text_template=template)
-    kind = kind_of(path)
+    kind = kind_of(check_input(path))
     split_lists = kind in ("csv", "tsv") or columns.separator is not None
     rows = read_rows(path, raw=True)
     seen, count = SeenIds(), 0

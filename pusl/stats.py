@@ -22,6 +22,7 @@ from pusl.examples import Columns, Example, read_examples
 BINS = ((1, 9), (10, 99), (100, 999), (1000, None))  # label frequency; 0 (unseen) where a first file is compared to
 QUADRANTS = ("rare_narrow", "rare_diverse", "hot_narrow", "hot_diverse")
 _SPLIT = re.compile(r"[\W_]+")
+_ASCII_BREAKS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
 @dataclass
@@ -40,20 +41,23 @@ class Tally:
     def add(self, example: Example) -> None:
         """Counts one example."""
         labels = dict.fromkeys(map(normalize, example.keyphrases))
-        words = f" {_words(example.text)} "
+        text = normalize(example.text)
+        words = f" {_words(text)} "
         for label in labels:
             self.labels[label] = self.labels.get(label, 0) + 1
             self.label_words += label.count(" ") + 1
             self.present += f" {_words(label)} " in words
         self.per_item.append(len(labels))
         self.interactions.append(-1 if example.counts is None else sum(example.counts))
-        self.text_hashes.append(hash(normalize(example.text)))
-        self.text_words += len(example.text.split())
+        self.text_hashes.append(hash(text))
+        self.text_words += text.count(" ") + 1 if text else 0
 
 
 def _words(text: str) -> str:
-    """Lower-case words with one space between them, so that phrases can be found at word boundaries."""
-    return _SPLIT.sub(" ", normalize(text)).strip()
+    """The words of a normalized text with one space between them: phrases are found at word boundaries."""
+    if text.isascii():
+        return " ".join(text.translate(_ASCII_BREAKS).split())
+    return _SPLIT.sub(" ", text).strip()
 
 
 def tally(name: str, examples: Iterable[Example]) -> Tally:
