@@ -40,16 +40,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\neval: stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        _drop_output()
         return 0
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
+        _drop_output()
         where = f" ({error.filename})" if error.filename else ""
         print(f"eval: {error.strerror}{where}; nothing was left half-written", file=sys.stderr)
         return 1
     return 0
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere, so that Python does not complain while flushing at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
