@@ -70,7 +70,7 @@ def scratch_model(shape: str, tokenizer: Any, *, dropout: float = 0.1, seed: int
     return T5ForConditionalGeneration(config)
 
 
-def load_base(name: str) -> tuple[Any, Any]:
+def load_base(name: str, dropout: float | None = None) -> tuple[Any, Any]:
     """A hub id or a folder -> (model in fp32, tokenizer), marks added and embeddings fitted."""
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -86,7 +86,8 @@ def load_base(name: str) -> tuple[Any, Any]:
         if config.model_type not in FAMILY:
             raise InputError(f"model '{name}' is a {config.model_type}; PUSL trains T5 models ({', '.join(FAMILY)})")
         try:
-            model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32)
+            changes = {} if dropout is None else {"dropout_rate": dropout}
+            model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32, **changes)
             tokenizer = AutoTokenizer.from_pretrained(name)
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
@@ -142,14 +143,19 @@ def is_tied(model: Any) -> bool:
     return model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
-def save_checkpoint(folder: str | Path, model: Any, tokenizer: Any, meta: dict[str, Any]) -> Path:
-    """Writes a model folder: into a hidden folder first, then file by file in place, pusl.json last."""
+def save_checkpoint(
+    folder: str | Path, model: Any, tokenizer: Any, meta: dict[str, Any], state_dict: dict[str, Any] | None = None
+) -> Path:
+    """Writes a model folder: into a hidden folder first, then file by file in place, pusl.json last.
+
+    `state_dict` stands in for the model's own weights where these are sharded over processes.
+    """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(dir=folder, prefix=".saving-"))
     try:
         with _quiet():
-            model.save_pretrained(staging)
+            model.save_pretrained(staging, state_dict=state_dict)
             tokenizer.save_pretrained(staging)
         for file in sorted(staging.iterdir()):
             os.replace(file, folder / file.name)

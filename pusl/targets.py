@@ -21,6 +21,7 @@ from typing import Any
 from eval.normalize import normalize
 
 PARADIGMS = ("one2one", "one2seq", "groov", "pusl")
+ORDERS = ("given", "shuffle", "frequency")  # of keyphrases in a target; shuffle is new every epoch
 BOK, EOK, SEP = "<bok>", "<eok>", "<sep>"
 
 
@@ -103,6 +104,61 @@ def build_rows(phrases: Sequence[Sequence[int]], tokens: TokenIds, max_length: i
     [[4, 5, 1], [6, 1]]
     """
     return [[*phrase, tokens.eos] for phrase in phrases if max_length is None or len(phrase) < max_length]
+
+
+def allowed_sets(
+    phrases: Sequence[Sequence[int]], paradigm: str, tokens: TokenIds, fitted: int | None = None
+) -> list[list[int]]:
+    """For every position of `build_target(phrases)`: the ids that would be right there (multi-softmax).
+
+    R = phrases not yet completed, p = ids since the last separator: the next ids of all phrases in R
+    that p begins, and the closing id if p itself is in R. Closing is SEP, EOS for the last of One2Seq
+    and GROOV, and always EOK for PUSL, whose BOK positions have no choice. Only the first `fitted`
+    phrases are in the target, but phrases that were cut off stay right answers.
+
+    >>> ids = TokenIds(pad=0, eos=1, bok=7, eok=8, sep=9, start=0)
+    >>> allowed_sets([[4, 5], [4]], "groov", ids)
+    [[4], [5, 9], [9], [4], [1]]
+    >>> allowed_sets([[4, 5], [4]], "pusl", ids)
+    [[7], [4], [5, 8], [8], [7], [4], [8]]
+    """
+    root = _Node()
+    for phrase in phrases:
+        root.add(phrase, 1)
+    remaining, sets = len(phrases), []
+    for phrase in phrases[: len(phrases) if fitted is None else fitted]:
+        closing = tokens.eok if paradigm == "pusl" else tokens.sep if remaining > 1 else tokens.eos
+        if paradigm == "pusl":
+            sets.append([tokens.bok])
+        node = root
+        sets.append(node.next_ids(closing))
+        for token in phrase:
+            node = node.children[token]
+            sets.append(node.next_ids(closing))
+        root.add(phrase, -1)
+        remaining -= 1
+    return sets
+
+
+class _Node:
+    """A prefix shared by phrases: how many remaining phrases pass through it and end in it."""
+
+    __slots__ = ("children", "ends", "passing")
+
+    def __init__(self) -> None:
+        self.children: dict[int, _Node] = {}
+        self.passing = self.ends = 0
+
+    def add(self, phrase: Sequence[int], count: int) -> None:
+        node = self
+        for token in phrase:
+            node = node.children.setdefault(token, _Node())
+            node.passing += count
+        node.ends += count
+
+    def next_ids(self, closing: int) -> list[int]:
+        ids = [token for token, child in self.children.items() if child.passing > 0]
+        return [*ids, closing] if self.ends > 0 else ids
 
 
 def split_ids(ids: Iterable[int], paradigm: str, tokens: TokenIds) -> list[list[int]]:

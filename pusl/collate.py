@@ -1,0 +1,181 @@
+"""Items -> padded batches of like lengths under a token budget.
+
+Items are sorted by (rounded target length, rounded source length), equals shuffled anew every epoch,
+and cut into batches of about equal cost: rows × (longest source + longest target). The cuts depend
+only on the lengths, so every epoch has the same number of batches; that number is a multiple of
+processes × accumulation, so every optimizer step sums the same micro-batches however many processes
+share them, and nothing is ever dropped or repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from eval.files import InputError
+from pusl.losses import UNUSED
+from pusl.objective import IGNORED
+from pusl.targets import TokenIds, allowed_sets, build_rows, build_target
+
+GRAIN = 4  # lengths within one grain count as equal, which leaves room for shuffling
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One item of one micro-batch: which item, in which epoch, in which micro-batch of the run."""
+
+    index: int
+    epoch: int
+    batch: int
+
+
+@dataclass
+class Item:
+    """A tokenized item: document ids and the ids of each keyphrase, in target order."""
+
+    source: Sequence[int]
+    phrases: list[list[int]]
+    batch: int = 0
+
+
+class BatchPlan:
+    """Lengths -> the micro-batches of every epoch.
+
+    `rows` is the mean number of items per micro-batch; `tokens` overrides the budget that follows
+    from it. `multiple` divides the number of micro-batches.
+    """
+
+    def __init__(
+        self, sources: np.ndarray, targets: np.ndarray, rows: float, *, tokens: int | None = None, multiple: int = 1,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        self.seed, self.count = seed, len(sources)
+        if self.count < multiple:
+            raise InputError(
+                f"{self.count} items cannot fill {multiple} micro-batches a step (processes × accumulation); "
+                "lower --accumulation or use fewer processes"
+            )
+        self._key = (-(-targets.astype(np.int64) // GRAIN) << 32) + -(-sources.astype(np.int64) // GRAIN)
+        order = np.lexsort((sources, self._key))
+        sources, targets = sources[order], targets[order]
+        self.tokens = tokens or max(1, round(rows * float((sources + targets).mean()) * 1.05))
+        self._cuts = _cut(sources, targets, self.tokens, multiple)
+
+    def __len__(self) -> int:
+        return len(self._cuts) - 1
+
+    def epoch(self, epoch: int) -> list[np.ndarray]:
+        """The item numbers of each micro-batch, in training order."""
+        random = np.random.default_rng((self.seed, epoch))
+        shuffled = random.permutation(self.count)
+        items = shuffled[np.argsort(self._key[shuffled], kind="stable")]
+        return [items[self._cuts[i] : self._cuts[i + 1]] for i in random.permutation(len(self))]
+
+
+def _cut(sources: np.ndarray, targets: np.ndarray, tokens: int, multiple: int) -> np.ndarray:
+    """Where sorted items are cut: no batch above `tokens` (except single items), a multiple of batches.
+
+    Lengths are taken at the grain's upper end, so that equals can be exchanged without overflow.
+    """
+    costs = np.stack([-(-sources // GRAIN) * GRAIN, -(-targets // GRAIN) * GRAIN]).T.tolist()
+    cuts, rows, longest = [0], 0, [0, 0]
+    for number, (source, target) in enumerate(costs):
+        grown = [max(longest[0], source), max(longest[1], target)]
+        if rows and (rows + 1) * sum(grown) > tokens:
+            cuts.append(number)
+            rows, grown = 0, [source, target]
+        rows, longest = rows + 1, grown
+    cuts.append(len(costs))
+    while (len(cuts) - 1) % multiple:
+        sizes = np.diff(cuts)
+        widest = int(sizes.argmax())
+        cuts.insert(widest + 1, cuts[widest] + int(sizes[widest]) // 2)
+    return np.array(cuts)
+
+
+class PlanSampler:
+    """A plan -> this process's micro-batches of the current epoch, as `DataLoader` wants them.
+
+    Process r of P takes micro-batches r, r + P, …: the P × accumulation micro-batches of an optimizer
+    step are the same for every P.
+    """
+
+    def __init__(self, plan: BatchPlan, rank: int = 0, world: int = 1) -> None:
+        self.plan, self.rank, self.world, self.current = plan, rank, world, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer at the start of every epoch."""
+        self.current = epoch
+
+    def __len__(self) -> int:
+        return len(self.plan) // self.world
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        first = self.current * len(self.plan)
+        for number, items in enumerate(self.plan.epoch(self.current)):
+            if number % self.world == self.rank:
+                yield [Draw(int(index), self.current, first + number) for index in items]
+
+
+@dataclass
+class Collator:
+    """Items -> tensors for one paradigm. `order_free` asks for the lists of the multi-softmax loss."""
+
+    paradigm: str
+    tokens: TokenIds
+    max_target_length: int = 256
+    order_free: bool = False
+    multiple: int = 8
+
+    def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
+        rows = [self._packed(item) if self.paradigm == "one2one" else self._sequence(item) for item in items]
+        source = _pad([item.source for item in items], self.tokens.pad, self.multiple)  # (B, S)
+        lengths = torch.tensor([len(item.source) for item in items])
+        batch = {
+            "input_ids": source,
+            "attention_mask": (torch.arange(source.shape[1]) < lengths[:, None]).long(),
+            "decoder_input_ids": _pad([row["inputs"] for row in rows], self.tokens.pad, self.multiple),  # (B, T)
+            "labels": _pad([row["labels"] for row in rows], IGNORED, self.multiple),
+            "batch_number": items[0].batch,
+            "items": len(items),
+        }
+        if self.paradigm == "one2one":
+            batch["blocks"] = _pad([row["blocks"] for row in rows], -1, self.multiple)
+        if self.order_free:
+            batch["allowed"] = _pad([ids for row in rows for ids in row["allowed"]], UNUSED, 1)  # (N, M)
+        return batch
+
+    def _sequence(self, item: Item) -> dict[str, Any]:
+        labels, fitted = build_target(item.phrases, self.paradigm, self.tokens, self.max_target_length)
+        row: dict[str, Any] = {"inputs": [self.tokens.start, *labels[:-1]], "labels": labels}
+        if self.order_free:
+            row["allowed"] = allowed_sets(item.phrases, self.paradigm, self.tokens, fitted)
+        return row
+
+    def _packed(self, item: Item) -> dict[str, Any]:
+        row: dict[str, list[int]] = {"inputs": [], "labels": [], "blocks": []}
+        for number, target in enumerate(build_rows(item.phrases, self.tokens, self.max_target_length)):
+            if len(row["labels"]) + len(target) > self.max_target_length:
+                break
+            row["inputs"] += [self.tokens.start, *target[:-1]]
+            row["labels"] += target
+            row["blocks"] += [number] * len(target)
+        return row
+
+
+def target_lengths(phrase_tokens: np.ndarray, phrases: np.ndarray, paradigm: str, limit: int) -> np.ndarray:
+    """Target length of each item from its phrases' ids and number; PUSL marks both ends of a phrase."""
+    return np.minimum(phrase_tokens + phrases * (2 if paradigm == "pusl" else 1), limit)
+
+
+def _pad(rows: Sequence[Sequence[int]], filler: int, multiple: int) -> torch.Tensor:
+    width = max(map(len, rows))
+    width = -(-width // multiple) * multiple
+    padded = np.full((len(rows), width), filler, dtype=np.int64)
+    for number, row in enumerate(rows):
+        padded[number, : len(row)] = row
+    return torch.from_numpy(padded)

@@ -1,0 +1,68 @@
+"""Fine-tunes a T5 model on keyphrases with one of four paradigms.
+
+example:
+  pusl train --paradigm pusl --model scratch:tiny --train train.jsonl --dev dev.jsonl --out model
+  pusl train --config configs/tate.yaml --train train.jsonl.gz --dev dev.jsonl.gz --out model
+  pusl train --resume --out model
+  accelerate launch --num_processes 2 -m pusl train --model google-t5/t5-base --train ... --out model
+
+The best model by the dev metric stands in --out itself: a Hugging Face checkpoint with pusl.json,
+labels.txt.gz, a model card, run.json and curve.png. A killed run goes on with --resume.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from eval.files import InputError
+from pusl.config import add_flags, build
+from pusl.training_config import TrainConfig
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags of TrainConfig, --config, --resume and --force."""
+    parser.add_argument("--config", metavar="FILE", help="YAML file with the same names; flags win over it")
+    parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
+    parser.add_argument("--force", action="store_true", help="replace the run in --out")
+    add_flags(parser, TrainConfig)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trains, or goes on training."""
+    from pusl.training import TrainingError, train
+
+    config = _going_on(args) if args.resume else build(TrainConfig, args, args.config)
+    try:
+        result = train(config, resume=args.resume, force=args.force)
+    except TrainingError as error:
+        print(f"pusl: {error}", file=sys.stderr)
+        return 1
+    if not result.finished:
+        print(
+            f"pusl: stopped at step {result.steps}; go on with: pusl train --resume --out {result.path}",
+            file=sys.stderr,
+        )
+        return 130
+    best = result.best or {}
+    scores = "  ".join(f"{name} {value:.3f}" for name, value in best.items() if name != "step")
+    print(f"{result.path}: {result.steps} steps" + (f", best at step {int(best['step'])}: {scores}" if best else ""))
+    return 0
+
+
+def _going_on(args: argparse.Namespace) -> TrainConfig:
+    """The settings the run began with; flags given now must agree with them."""
+    from pusl.training_run import RunFolder
+
+    out = getattr(args, "out", None)
+    if not out:
+        raise InputError("--resume needs --out: the folder of the run that goes on")
+    record = RunFolder(out).record()
+    if record is None:
+        return build(TrainConfig, args, args.config)
+    if args.config:
+        raise InputError("--resume takes its settings from run.json; leave --config away")
+    names = {field.name for field in dataclasses.fields(TrainConfig)}
+    began = {name: value for name, value in record["config"].items() if name in names}
+    return build(TrainConfig, {**began, **vars(args)})

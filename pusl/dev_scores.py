@@ -1,0 +1,83 @@
+"""A model in training + a dev file -> F1@O, B@μ, B@2μ and K@2μ.
+
+One generation of 2μ keyphrases per item serves all four: B@μ looks at the first μ of them. F1@O
+therefore sees at most 2μ predictions; for items with more references it is a lower bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pusl.checkpoint import Checkpoint
+from pusl.examples import Columns, Example, read_examples
+from pusl.targets import distinct
+
+BATCH = 32
+
+
+def budgets(mu: float) -> tuple[int, int]:
+    """(μ, 2μ) as whole numbers, at least 1.
+
+    >>> budgets(6.8), budgets(0.3)
+    ((7, 14), (1, 1))
+    """
+    return max(1, math.floor(mu + 0.5)), max(1, math.floor(2 * mu + 0.5))
+
+
+class DevSet:
+    """Dev items (a fixed sample if there are more than `limit`) and their scores."""
+
+    def __init__(self, path: str | Path, mu: float, limit: int, columns: Columns | None = None) -> None:
+        labeled = (example for example in read_examples(path, columns=columns) if distinct(example.keyphrases))
+        self.items = _sample(labeled, limit)
+        self.mu, (self.k, self.double_k) = mu, budgets(mu)
+
+    def predict(self, checkpoint: Checkpoint, rank: int = 0, world: int = 1) -> list[list[str]]:
+        """2μ keyphrases for this process's share of the items (rank, rank + world, …)."""
+        from pusl.decoding.generator import KeyphraseGenerator
+
+        texts = [example.text for example in self.items[rank::world]]
+        if not texts:
+            return []
+        found = KeyphraseGenerator(checkpoint).generate(texts, self.double_k, batch_size=BATCH)
+        return [prediction.keyphrases for prediction in found]
+
+    def scores(self, predictions: list[list[str]]) -> dict[str, float]:
+        """Mean scores of predictions for all items, in order."""
+        from eval.metrics import budget_accuracy, f1_at_o, unique_count
+
+        pairs = [(example.keyphrases, found) for example, found in zip(self.items, predictions, strict=True)]
+        return {
+            "F1@O": _mean(f1_at_o(found, gold) for gold, found in pairs),
+            "B@mu": _mean(budget_accuracy(found, gold, self.k) for gold, found in pairs),
+            "B@2mu": _mean(budget_accuracy(found, gold, self.double_k) for gold, found in pairs),
+            "K@2mu": _mean(unique_count(found, self.double_k) for _, found in pairs),
+        }
+
+
+def _mean(values: Iterable[float]) -> float:
+    numbers = list(values)
+    return float(sum(numbers) / len(numbers)) if numbers else 0.0
+
+
+def _sample(examples: Iterable[Example], limit: int) -> list[Example]:
+    """At most `limit` examples in file order, drawn by a hash of the id: the same in every run."""
+
+    def rank(pair: tuple[int, Example]) -> bytes:
+        return hashlib.blake2b(pair[1].id.encode(), digest_size=8).digest()
+
+    drawn: list[tuple[int, Example]] = heapq.nsmallest(limit, enumerate(examples), key=rank)
+    return [example for _, example in sorted(drawn, key=lambda pair: pair[0])]
+
+
+def metadata(paradigm: str, mu: float, max_source_length: int, max_phrase_tokens: int, **more: Any) -> dict[str, Any]:
+    """The content of pusl.json: how to decode this model well."""
+    defaults = {
+        "k": budgets(mu)[1], "mu": mu, "max_source_length": max_source_length, "max_phrase_tokens": max_phrase_tokens,
+    }  # fmt: skip
+    return {"paradigm": paradigm, "defaults": defaults, **more}

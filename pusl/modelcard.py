@@ -1,0 +1,70 @@
+"""A finished run -> README.md: what the model is, what it learned from, how good it is, how to use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from eval.files import open_atomic
+
+PARADIGM_TEXT = {
+    "one2one": "one keyphrase per target; beam search ranks keyphrases",
+    "one2seq": "all keyphrases in one target that the model ends itself",
+    "groov": "all keyphrases in one target, in any order (multi-softmax loss)",
+    "pusl": "an endless sequence of marked keyphrases; the caller decides how many",
+}
+METRIC_TEXT = {"F1@O": "F1@O", "B@mu": "B@μ", "B@2mu": "B@2μ", "K@2mu": "#K@2μ"}
+
+
+def write_card(folder: str | Path, record: Mapping[str, Any]) -> None:
+    """Writes the model card of the run whose run.json is `record`."""
+    with open_atomic(Path(folder) / "README.md", force=True) as stream:
+        stream.write(render_card(record))
+
+
+def render_card(record: Mapping[str, Any]) -> str:
+    """The card's Markdown."""
+    config, summary, best = record["config"], record["summary"], record["best"]
+    base = "" if config["model"].startswith("scratch:") else f"base_model: {config['model']}\n"
+    k = max(1, int(2 * summary["mu"] + 0.5))
+    lines = [
+        f"---\nlibrary_name: transformers\n{base}tags:\n- keyphrase-generation\n- pusl\n- {config['paradigm']}\n---\n",
+        f"# Keyphrase model ({config['paradigm']})\n",
+        f"Generates keyphrases for a text: {PARADIGM_TEXT[config['paradigm']]}. Made with `pusl train`.\n",
+        "## Training\n",
+        "| | |\n|---|---|",
+        f"| base model | `{config['model']}`, {record['parameters'] / 1e6:.1f} M parameters |",
+        f"| training data | `{Path(config['train']).name}`: {summary['trained']:,} items with keyphrases of "
+        f"{summary['items']:,}, {summary['labels']:,} labels, μ = {summary['mu']:.2f} |",
+        f"| SHA-256 of the data | `{record['data']['train']['sha256']}` |",
+        f"| objective | {config['loss']} loss, keyphrases in {config['order']} order |",
+        f"| steps | {record['steps']:,} of {record['max_steps']:,}, about {config['batch_size']} items each"
+        f"{', stopped early' if record['stopped_early'] else ''} |",
+        f"| learning rate | {config['lr']:g}, {config['warmup']:.0%} warm-up, linear decay |",
+        f"| seed, time | {config['seed']}; {record['timings']['train'] / 60:.1f} min training |",
+        "",
+    ]
+    if best:
+        lines += [
+            "## Dev scores of this model\n",
+            f"Step {int(best['step'])}, at most {config['dev_items']} items of `{Path(config['dev']).name}`, chosen by "
+            f"{METRIC_TEXT[config['metric']]}. They chose the model, so they flatter it: score it on a test file.\n",
+            "| " + " | ".join(METRIC_TEXT.values()) + " |\n" + "|---" * len(METRIC_TEXT) + "|",
+            "| " + " | ".join(_number(name, best.get(name)) for name in METRIC_TEXT) + " |\n",
+        ]
+    lines += [
+        "## Use\n",
+        f"```sh\npusl generate --model DIR --input catalog.jsonl --output predictions.jsonl -k {k}\n```\n",
+        "```python\nfrom pusl.decoding.generator import KeyphraseGenerator\n\n"
+        f'generator = KeyphraseGenerator.from_pretrained("DIR")\nprint(generator.generate(["a text"], k={k})[0].keyphrases)\n```\n',
+        "The folder is also a plain Hugging Face checkpoint: `AutoModelForSeq2SeqLM` and `AutoTokenizer` load it. "
+        "Labels were incomplete by assumption: a generated keyphrase that is missing from a reference list may still be right.\n",
+    ]
+    return "\n".join(lines)
+
+
+def _number(name: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if name.startswith("K@") else f"{100 * value:.1f}%"

@@ -1,0 +1,79 @@
+"""A batch -> its summed loss: T5 with logits only where they count, and keyphrases side by side.
+
+The model keeps its weights, its config and its way of saving; only `forward` with a batch of ours is
+another one. (1) Logits are computed at target positions and nowhere else. (2) One2One: all keyphrases
+of a document stand in ONE decoder row under a block mask, so document and decoder run once. T5's
+position bias depends on distances only, and inside a block these are the same as in a row of its own:
+the block mask alone restarts the positions. Losses and gradients equal those of repeated pairs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration
+
+from pusl.losses import multi_softmax_loss, sequence_loss
+
+IGNORED = -100  # label of a padded position
+
+
+class _KeyphraseLoss:
+    """Mixed into a T5 class: forward with labels returns {"loss": sum over target tokens}."""
+
+    def forward(
+        self: Any, *args: Any, labels: Tensor | None = None, blocks: Tensor | None = None, **kwargs: Any
+    ) -> Any:
+        if labels is None:
+            return super().forward(*args, **kwargs)  # type: ignore[misc]
+        allowed = kwargs.pop("allowed", None)
+        source, source_mask = kwargs.pop("input_ids"), kwargs.pop("attention_mask")  # (B, S)
+        target = kwargs.pop("decoder_input_ids")  # (B, T)
+        encoded = self.encoder(input_ids=source, attention_mask=source_mask).last_hidden_state  # (B, S, D)
+        mask = None if blocks is None else self._block_mask(blocks)
+        hidden = self.decoder(
+            input_ids=target, attention_mask=mask, encoder_hidden_states=encoded,
+            encoder_attention_mask=source_mask, use_cache=False,
+        ).last_hidden_state  # (B, T, D)  # fmt: skip
+        counted = labels != IGNORED  # (B, T)
+        hidden = hidden[counted]  # (N, D)
+        if self.config.scale_decoder_outputs:
+            hidden = hidden * (self.config.d_model**-0.5)
+        logits = self.lm_head(hidden)  # (N, V)
+        loss = sequence_loss(logits, labels[counted]) if allowed is None else multi_softmax_loss(logits, allowed)
+        return {"loss": loss}
+
+    def _block_mask(self: Any, blocks: Tensor) -> Tensor:
+        """(B, T) block numbers -> (B, 1, T, T): each position sees its own block up to itself."""
+        same = blocks[:, :, None] == blocks[:, None, :]  # (B, T, T)
+        mask = same.tril()[:, None]  # (B, 1, T, T)
+        if self.config._attn_implementation != "eager":
+            return mask
+        dtype = self.get_input_embeddings().weight.dtype  # eager attention adds its mask
+        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+
+
+class LossT5(_KeyphraseLoss, T5ForConditionalGeneration):
+    """T5 that returns our losses."""
+
+
+class LossMT5(_KeyphraseLoss, MT5ForConditionalGeneration):
+    """mT5 that returns our losses."""
+
+
+_TRAINABLE = {T5ForConditionalGeneration: LossT5, MT5ForConditionalGeneration: LossMT5}
+_PLAIN = {loss: plain for plain, loss in _TRAINABLE.items()}
+
+
+def with_loss(model: Any) -> Any:
+    """The same model object, now able to compute our losses."""
+    model.__class__ = _TRAINABLE.get(type(model), type(model))
+    return model
+
+
+def without_loss(model: Any) -> Any:
+    """The same model object as plain Hugging Face T5 again (its class name is saved in config.json)."""
+    model.__class__ = _PLAIN.get(type(model), type(model))
+    return model

@@ -1,0 +1,198 @@
+"""Batches -> optimizer steps: Hugging Face's Trainer with our batches, our loss and our dev scores.
+
+Three properties hold by construction and are tested. Dropout is a function of (seed, micro-batch), so
+that a resumed run and a run on more processes draw the same masks. The loss of a step is the sum over
+its tokens divided by their number, whatever the number of micro-batches and processes. The best model
+is written to the run's folder the moment it is known.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+from transformers import Trainer, TrainerCallback
+
+from pusl.collate import BatchPlan, PlanSampler
+from pusl.training_run import COMPLETE
+
+PREFIX = "eval_"
+
+
+class EpochLoader(DataLoader):
+    """A DataLoader that tells its batch sampler the epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by Trainer."""
+        self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
+
+
+class KeyphraseTrainer(Trainer):
+    """Trainer with token-budget batches and generation scores.
+
+    `score(step)` returns dev scores on every process; `keep(scores)` writes the best model (main process only).
+    """
+
+    loss_is_scaled_for_ga = True  # compute_loss divides by the tokens of the whole step
+
+    def __init__(
+        self, *, plan: BatchPlan, score: Callable[[], dict[str, float]] | None, keep: Callable[[dict[str, float]], None],
+        metric: str, patience: int, seed: int, workers: int = 0, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(**kwargs)
+        self.model_accepts_loss_kwargs = True  # asks Trainer to count the step's tokens
+        self.plan, self.score, self.keep, self.workers = plan, score, keep, workers
+        self.metric, self.patience, self.mask_seed = metric, patience, seed
+        self.items_seen = 0
+        self.seconds = {"train": 0.0, "dev": 0.0}
+
+    def get_train_dataloader(self) -> DataLoader:
+        """This process's share of the plan; not passed through accelerate, which would share it out again."""
+        sampler = PlanSampler(self.plan, self.args.process_index, self.args.world_size)
+        return EpochLoader(
+            self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator,  # type: ignore[arg-type]
+            num_workers=self.workers, persistent_workers=self.workers > 0, pin_memory=torch.cuda.is_available(),
+        )  # fmt: skip
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Loss of one micro-batch, as its share of the step's mean over target tokens."""
+        self.items_seen += inputs.pop("items") * self.args.world_size
+        torch.manual_seed((self.mask_seed << 40) + inputs.pop("batch_number"))
+        tokens = num_items_in_batch if num_items_in_batch is not None else (inputs["labels"] != -100).sum()
+        # The processes' gradients are averaged, ours have to be added.
+        loss = model(**inputs)["loss"] * self.args.world_size / tokens
+        return (loss, {"loss": loss}) if return_outputs else loss
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Generates for the dev items; keeps the model if it is the best so far; stops a stale run."""
+        if self.score is None:
+            return {}
+        began = time.perf_counter()
+        self.model.eval()
+        with torch.random.fork_rng():
+            scores = self.score()
+        earlier = dev_history(self.state.log_history, self.metric)
+        if not earlier or scores[self.metric] > max(earlier):
+            if self.is_world_process_zero():
+                self.keep({"step": self.state.global_step, **scores})
+            self.accelerator.wait_for_everyone()
+        self.log({PREFIX + name: value for name, value in scores.items()})
+        if is_stale(self.state.log_history, self.metric, self.patience):
+            self.control.should_training_stop = True
+        self.model.train()
+        self.seconds["dev"] += time.perf_counter() - began
+        return scores
+
+
+def dev_history(log: list[dict[str, float]], metric: str) -> list[float]:
+    """The dev metric's values so far."""
+    return [entry[PREFIX + metric] for entry in log if PREFIX + metric in entry]
+
+
+def is_stale(log: list[dict[str, float]], metric: str, patience: int) -> bool:
+    """Whether the last `patience` dev scores brought no better one.
+
+    >>> log = [{"eval_B@2mu": value} for value in (0.1, 0.3, 0.3, 0.2)]
+    >>> is_stale(log, "B@2mu", 2), is_stale(log, "B@2mu", 3), is_stale(log, "B@2mu", 0)
+    (True, False, False)
+    """
+    values = dev_history(log, metric)
+    return bool(patience) and len(values) > patience and max(values[-patience:]) <= max(values[:-patience])
+
+
+class Progress(TrainerCallback):
+    """A bar with loss, learning rate, items/s and the latest dev score, on the main process."""
+
+    def __init__(self, trainer: KeyphraseTrainer) -> None:
+        self.trainer = trainer
+        self.bar: tqdm | None = None
+        self.shown: dict[str, str] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            self.bar = tqdm(
+                total=state.max_steps, initial=state.global_step, unit="step", file=sys.stderr, desc="train"
+            )
+        self.began = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.bar:
+            self.bar.update(state.global_step - self.bar.n)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        if not self.bar or not logs:
+            return
+        if "loss" in logs:
+            busy = time.perf_counter() - self.began - self.trainer.seconds["dev"]
+            self.shown["loss"] = f"{logs['loss']:.3f}"
+            self.shown["lr"] = f"{logs['learning_rate']:.1e}"
+            self.shown["items/s"] = f"{self.trainer.items_seen / max(busy, 1e-9):.0f}"
+        for name in ("B@2mu", "F1@O"):
+            if PREFIX + name in logs:
+                self.shown[name] = f"{logs[PREFIX + name]:.3f}"
+        self.bar.set_postfix(self.shown, refresh=False)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.bar:
+            self.bar.close()
+
+
+class Checkpoints(TrainerCallback):
+    """Dev scores at the last step, a mark on complete checkpoints, and a clean stop on signals."""
+
+    def __init__(self, stop: StopSignal, on_save: Callable[[Any], None]) -> None:
+        self.stop, self.saved = stop, on_save
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step >= state.max_steps and args.eval_strategy != "no":
+            control.should_evaluate = True
+        if self.stop.agreed(args):
+            control.should_save = control.should_log = control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            # Without this mark (a kill while writing) the checkpoint before it is used.
+            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+            self.saved(state)
+
+
+class StopSignal:
+    """Ctrl-C or SIGTERM -> finish the step, save, stop; a second Ctrl-C stops at once."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._earlier: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignal:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._earlier[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._earlier.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = True
+
+    def agreed(self, args: Any) -> bool:
+        """Whether any process was asked to stop: all of them have to stop at the same step."""
+        if args.world_size == 1:
+            return self.requested
+        flag = torch.tensor([float(self.requested)], device=args.device)
+        torch.distributed.all_reduce(flag)
+        return bool(flag.item())

@@ -1,0 +1,328 @@
+"""TrainConfig -> a trained model folder. The one function behind `pusl train`.
+
+    from pusl.training import TrainConfig, train
+    result = train(TrainConfig(paradigm="pusl", model="scratch:tiny", train="train.jsonl", dev="dev.jsonl", out="model"))
+
+Resumable, distributed (`accelerate launch -m pusl train ...`), deterministic on one device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from tqdm import tqdm
+from transformers import TrainerState, TrainingArguments
+from transformers.trainer_callback import PrinterCallback
+from transformers.utils import logging as hf_logging
+
+from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, save_checkpoint, scratch_model
+from pusl.collate import BatchPlan, Collator, target_lengths
+from pusl.curves import curve_points, draw_curve
+from pusl.dev_scores import DevSet, metadata
+from pusl.examples import read_examples
+from pusl.modelcard import write_card
+from pusl.objective import with_loss, without_loss
+from pusl.tokenizer import token_ids, train_tokenizer
+from pusl.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, is_stale
+from pusl.training_config import TrainConfig, resolve
+from pusl.training_data import PreparedData, is_prepared, prepare
+from pusl.training_run import RunFolder, RunRecord, check_same, new_record
+
+__all__ = ["TrainConfig", "TrainResult", "TrainingError", "train"]
+
+EVALUATIONS = 10  # dev scores per run, unless eval_every says otherwise
+
+
+@dataclass
+class TrainResult:
+    """How a run ended. `finished` is False after Ctrl-C; `best` holds the dev scores of the kept model."""
+
+    path: Path
+    finished: bool
+    steps: int
+    best: dict[str, float] | None
+    record: RunRecord
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says why and what to try."""
+
+
+def train(config: TrainConfig, *, resume: bool = False, force: bool = False) -> TrainResult:
+    """Trains one model and returns how it went. The best model stands in `config.out`."""
+    config = resolve(config)
+    state = PartialState()
+    folder = RunFolder(str(config.out))
+    record = folder.admit(resume, force) if state.is_main_process else None
+    state.wait_for_everyone()
+    if state.is_main_process and record is None:
+        folder.work.mkdir(parents=True, exist_ok=True)
+        folder.write(new_record(config, state.num_processes))
+    state.wait_for_everyone()
+    record = folder.record()
+    assert record is not None
+    check_same(config, record, folder.path)
+    if record["status"] == "finished":
+        return TrainResult(folder.path, True, record["steps"], record["best"], record)
+    with _calm():
+        return _Run(config, folder, record, state).go()
+
+
+class _Run:
+    """One call of `train`, after all checks."""
+
+    def __init__(self, config: TrainConfig, folder: RunFolder, record: RunRecord, state: PartialState) -> None:
+        self.config, self.folder, self.record, self.state = config, folder, record, state
+        began = time.perf_counter()
+        self.model, self.tokenizer = self._load()
+        self.tokens = token_ids(self.tokenizer, self.model.config)
+        self._on_main(not is_prepared(folder.data), self._prepare)
+        self.data = PreparedData(folder.data, config.order, config.seed)
+        self.summary = self.data.summary
+        columns = config if config.dev else None
+        self.dev = DevSet(config.dev, self.summary.mu, config.dev_items, columns) if config.dev else None
+        self.plan = self._plan()
+        steps = len(self.plan) // (config.accumulation * state.num_processes)
+        self.max_steps = config.max_steps or math.ceil(config.epochs * steps)
+        self.record["summary"] = dataclasses.asdict(self.summary)
+        self.record["parameters"] = sum(parameter.numel() for parameter in self.model.parameters())
+        self.record["max_steps"] = self.max_steps
+        self.record["timings"]["prepare"] += time.perf_counter() - began
+        self.spent = dict(self.record["timings"])
+
+    def go(self) -> TrainResult:
+        """Trains to the end, or to a signal."""
+        checkpoint = self.folder.last_checkpoint() if self.state.is_main_process else None
+        self.state.wait_for_everyone()
+        checkpoint = checkpoint or self.folder.last_checkpoint()
+        with StopSignal() as stop:
+            self.trainer = self._trainer(stop)
+            done = self._done(checkpoint)
+            if not done:
+                began = time.perf_counter()
+                try:
+                    self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+                except (RuntimeError, MemoryError) as error:
+                    _explain(error, self.config)
+                    raise
+                self.trainer.seconds["train"] = time.perf_counter() - began - self.trainer.seconds["dev"]
+                done = not stop.requested or self.trainer.state.global_step >= self.max_steps
+        self._finish(done)
+        return TrainResult(self.folder.path, done, self.record["steps"], self.record["best"], self.record)
+
+    def _load(self) -> tuple[Any, Any]:
+        config = self.config
+        if not config.shape:
+            return load_base(config.model, config.dropout)
+        self._on_main(not self.folder.tokenizer.is_dir(), self._learn_vocabulary)
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(self.folder.tokenizer)
+        dropout = 0.1 if config.dropout is None else config.dropout
+        return scratch_model(config.shape, tokenizer, dropout=dropout, seed=config.seed), tokenizer
+
+    def _learn_vocabulary(self) -> None:
+        texts = _all_texts(self.config)
+        tokenizer = train_tokenizer(texts, self.config.vocab_size or 0)
+        staging = self.folder.work / ".tokenizer"
+        tokenizer.save_pretrained(staging)
+        staging.rename(self.folder.tokenizer)
+
+    def _prepare(self) -> None:
+        config = self.config
+        examples = tqdm(read_examples(str(config.train), columns=config), "read", unit=" items", file=sys.stderr)
+        summary = prepare(
+            examples, self.tokenizer, self.tokens, self.folder.data,
+            max_source_length=config.max_source_length, max_phrase_tokens=config.max_phrase_tokens,
+        )  # fmt: skip
+        if summary.dropped_phrases:
+            _say(f"{summary.dropped_phrases} keyphrases are blank or longer than --max-phrase-tokens and were left out")
+        if summary.cut_texts > 0.2 * summary.trained:
+            _say(f"{summary.cut_texts} of {summary.trained} texts are longer than --max-source-length and were cut")
+
+    def _plan(self) -> BatchPlan:
+        config, processes = self.config, self.state.num_processes
+        tokens, phrases = self.data.phrase_lengths()
+        targets = target_lengths(tokens, phrases, config.paradigm, config.max_target_length)
+        assert config.batch_size
+        micro = config.accumulation * processes
+        return BatchPlan(
+            self.data.source_lengths(), targets, config.batch_size / micro, tokens=config.tokens_per_batch,
+            multiple=micro, seed=config.seed,
+        )  # fmt: skip
+
+    def _trainer(self, stop: StopSignal) -> KeyphraseTrainer:
+        config = self.config
+        if self.state.is_main_process and config.bf16:
+            _check_bf16()
+        every = config.eval_every or max(1, math.ceil(self.max_steps / EVALUATIONS))
+        collator = Collator(
+            config.paradigm, self.tokens, config.max_target_length, config.order_free, config.pad_multiple
+        )
+        trainer = KeyphraseTrainer(
+            plan=self.plan, score=self._score if self.dev else None, keep=self._keep, metric=config.metric,
+            patience=config.patience, seed=config.seed, workers=config.workers, model=with_loss(self.model),
+            args=_arguments(config, self.folder, self.max_steps, every), data_collator=collator, train_dataset=self.data,
+            eval_dataset=self.dev.items if self.dev else None,
+        )  # fmt: skip
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(Progress(trainer))
+        trainer.add_callback(Checkpoints(stop, self._saved))
+        return trainer
+
+    def _score(self) -> dict[str, float]:
+        assert self.dev
+        checkpoint = Checkpoint(self.trainer.model, self.tokenizer, self.config.paradigm, self.tokens, self._meta())
+        rank, world = self.state.process_index, self.state.num_processes
+        mine = self.dev.predict(checkpoint, rank, world)
+        shares = gather_object([mine]) if world > 1 else [mine]
+        together: list[list[str]] = [[]] * len(self.dev.items)
+        for number, share in enumerate(shares):
+            together[number::world] = share
+        return self.dev.scores(together)
+
+    def _meta(self, **more: Any) -> dict[str, Any]:
+        config, longest = self.config, self.summary.longest_phrase
+        return metadata(config.paradigm, self.summary.mu, config.max_source_length, longest, loss=config.loss,
+                        order=config.order, base_model=config.model, **more)  # fmt: skip
+
+    def _keep(self, scores: dict[str, float] | None) -> None:
+        """The current model becomes the run's model."""
+        shutil.copy2(self.folder.data / LABELS_FILE, self.folder.path / LABELS_FILE)
+        model = without_loss(self.trainer.model)
+        save_checkpoint(self.folder.path, model, self.tokenizer, self._meta(dev=scores))
+        with_loss(model)
+        self.record["best"] = scores
+
+    def _saved(self, state: Any) -> None:
+        """After each checkpoint: run.json is brought up to date."""
+        self.record["steps"] = state.global_step
+        self.record["history"] = curve_points(state.log_history)
+        self.folder.write(self.record)
+
+    def _done(self, checkpoint: Path | None) -> bool:
+        """Whether the checkpoint is the last one of the run (killed between its last step and its end)."""
+        if checkpoint is None:
+            return False
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        stale = is_stale(state.log_history, self.config.metric, self.config.patience)
+        if state.global_step >= self.max_steps or stale:
+            self.trainer._load_from_checkpoint(str(checkpoint))
+            self.trainer.state = state
+            return True
+        return False
+
+    def _finish(self, done: bool) -> None:
+        if not self.state.is_main_process:
+            return
+        state, config = self.trainer.state, self.config
+        if done and self.dev is None:
+            self._keep(None)
+        self.record["status"] = "finished" if done else "stopped"
+        self.record["stopped_early"] = done and state.global_step < self.max_steps
+        for name, seconds in self.trainer.seconds.items():
+            self.record["timings"][name] = round(self.spent[name] + seconds, 3)
+        self._saved(state)
+        draw_curve(self.folder.path / "curve.png", self.record)
+        if not done:
+            return
+        write_card(self.folder.path, self.record)
+        if not config.keep_checkpoints:
+            shutil.rmtree(self.folder.work, ignore_errors=True)
+        if config.push_to_hub:
+            _push(self.folder.path, config.push_to_hub)
+
+    def _on_main(self, needed: bool, action: Callable[[], None]) -> None:
+        """The main process does what is needed; the others wait for it."""
+        if needed and self.state.is_main_process:
+            action()
+        self.state.wait_for_everyone()
+
+
+def _arguments(config: TrainConfig, folder: RunFolder, max_steps: int, every: int) -> TrainingArguments:
+    return TrainingArguments(
+        output_dir=str(folder.work), max_steps=max_steps, per_device_train_batch_size=1,
+        gradient_accumulation_steps=config.accumulation, learning_rate=config.lr or 0.0, lr_scheduler_type="linear",
+        warmup_steps=math.ceil(config.warmup * max_steps), weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm, seed=config.seed, bf16=config.bf16,
+        gradient_checkpointing=config.gradient_checkpointing, logging_steps=config.log_every,
+        logging_nan_inf_filter=False, save_strategy="steps", save_steps=config.save_every or every, save_total_limit=2,
+        eval_strategy="steps" if config.dev else "no", eval_steps=every, remove_unused_columns=False, disable_tqdm=True,
+        report_to=config.report_to, ddp_find_unused_parameters=False, use_cpu=not accelerator_present(),
+    )  # fmt: skip
+
+
+def accelerator_present() -> bool:
+    """Whether torch sees a GPU or another accelerator."""
+    return torch.cuda.is_available() or torch.backends.mps.is_available()
+
+
+def _all_texts(config: TrainConfig) -> Iterator[str]:
+    for example in tqdm(
+        read_examples(str(config.train), columns=config), "learn vocabulary", unit=" items", file=sys.stderr
+    ):
+        yield example.text
+        yield from example.keyphrases
+
+
+def _check_bf16() -> None:
+    if torch.cuda.is_available():
+        good = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        good = torch.backends.cpu.get_cpu_capability() != "DEFAULT" and torch.cpu._is_amx_tile_supported()
+    if not good:
+        _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
+
+
+def _explain(error: BaseException, config: TrainConfig) -> None:
+    """Turns an out-of-memory error into advice; other errors pass."""
+    text = str(error).lower()
+    memory = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
+    if not isinstance(error, MemoryError) and not any(sign in text for sign in memory):
+        return
+    ideas = [f"--accumulation {config.accumulation * 2} (same result, half the memory per micro-batch)"]
+    if not config.gradient_checkpointing:
+        ideas.append("--gradient-checkpointing (recomputes activations)")
+    ideas.append(f"a smaller --batch-size (now {config.batch_size})")
+    ideas.append(
+        f"shorter --max-source-length ({config.max_source_length}) or --max-target-length ({config.max_target_length})"
+    )
+    raise TrainingError(
+        "out of memory. Try, in this order: " + "; ".join(ideas) + ". Then go on with --resume where settings allow it."
+    ) from error
+
+
+def _push(folder: Path, repository: str) -> None:
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    api.create_repo(repository, exist_ok=True)
+    api.upload_folder(repo_id=repository, folder_path=folder, ignore_patterns=["training/*"])
+
+
+@contextlib.contextmanager
+def _calm() -> Iterator[None]:
+    """Hugging Face's own bars and hints are kept out of ours."""
+    logging: Any = hf_logging
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+
+
+def _say(message: str) -> None:
+    print(f"pusl: {message}", file=sys.stderr)

@@ -1,0 +1,127 @@
+"""Flags and YAML -> a checked TrainConfig.
+
+Values left open (`None`) depend on the model: what suits t5-base ruins a random model of a million
+parameters, and the other way round. `resolve` fills them in, so that run.json shows what was used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from eval.files import InputError, check_input
+from pusl.checkpoint import SHAPES
+from pusl.config import check, option
+from pusl.examples import Columns
+from pusl.targets import ORDERS, PARADIGMS
+
+LOSSES = ("sequence", "order-free")
+METRICS = ("B@2mu", "B@mu", "F1@O")
+SCRATCH = "scratch:"
+
+# learning rate and items per step, by model; "" stands for a pretrained model
+OPEN_VALUES: dict[str, dict[str, Any]] = {
+    "": {"lr": 2e-4, "batch_size": 32},  # paper: t5-base, lr 2e-4, total batch 32
+    "tiny": {"lr": 3e-3, "batch_size": 64},
+    "mini": {"lr": 1e-3, "batch_size": 64},
+    "small": {"lr": 5e-4, "batch_size": 64},
+}
+
+
+@dataclass(frozen=True)
+class TrainConfig(Columns):
+    """Everything that decides a training run."""
+
+    paradigm: str = option("pusl", "what one target is", PARADIGMS)
+    model: str = option("google-t5/t5-base", "hub id, folder of a T5 checkpoint, or scratch:tiny|mini|small")
+    train: str | None = option(None, "training file (JSONL, JSONL.gz, Parquet, CSV): id, text, keyphrases")
+    dev: str | None = option(None, "development file, scored during training; without it the last model is kept")
+    out: str | None = option(None, "folder for the model; the best one by the dev metric stands in it")
+    epochs: float = option(10.0, "passes over the training file (paper: 10)", minimum=0.0001)
+    max_steps: int | None = option(None, "stop after this many optimizer steps instead of --epochs", minimum=1)
+    lr: float | None = option(
+        None, "peak learning rate (default: 2e-4 pretrained; scratch: 3e-3 tiny, 1e-3 mini, 5e-4 small)", minimum=0.0
+    )
+    batch_size: int | None = option(
+        None, "items per optimizer step on average, over all processes (default: 32 pretrained, 64 scratch)", minimum=1
+    )
+    accumulation: int = option(1, "micro-batches per step and process; more of them need less memory", minimum=1)
+    tokens_per_batch: int | None = option(
+        None, "padded tokens (source + target) per micro-batch, instead of --batch-size", minimum=16
+    )
+    order: str = option("shuffle", "order of keyphrases in a target; shuffle is new every epoch", ORDERS)
+    loss: str | None = option(
+        None, "order-free: every valid next token is right (always for groov; also for one2seq and pusl)", LOSSES
+    )
+    max_source_length: int = option(256, "document tokens; longer ones are cut", minimum=2)
+    max_target_length: int = option(256, "target tokens; longer targets are cut between keyphrases", minimum=4)
+    max_phrase_tokens: int = option(48, "keyphrases with more tokens are left out", minimum=1)
+    vocab_size: int | None = option(
+        None, "pieces of the vocabulary of scratch models (default: 2000 tiny, 8000 mini, 32000 small)", minimum=260
+    )
+    dropout: float | None = option(None, "dropout rate (default: the model's own, 0.1 for scratch)", minimum=0.0)
+    warmup: float = option(0.05, "share of the steps in which the learning rate rises", minimum=0.0)
+    weight_decay: float = option(0.0, "AdamW weight decay", minimum=0.0)
+    max_grad_norm: float = option(1.0, "gradients are clipped to this norm", minimum=0.0)
+    seed: int = option(0, "random seed of weights, order, dropout", minimum=0)
+    eval_every: int | None = option(None, "steps between dev scores (default: ten times a run)", minimum=1)
+    dev_items: int = option(500, "at most this many dev items are scored during training", minimum=1)
+    metric: str = option("B@2mu", "dev metric that chooses the best model", METRICS)
+    patience: int = option(3, "stop after this many dev scores without a better one; 0 never stops", minimum=0)
+    save_every: int | None = option(
+        None, "steps between checkpoints for --resume (default: as --eval-every)", minimum=1
+    )
+    log_every: int = option(10, "steps between points of the loss curve", minimum=1)
+    bf16: bool = option(False, "bfloat16 autocast, for devices that do it well")
+    fp16: bool = option(False, "refused: T5 overflows in float16")
+    gradient_checkpointing: bool = option(False, "recompute activations in the backward pass: less memory, more time")
+    workers: int = option(0, "processes that prepare batches beside the training", minimum=0)
+    pad_multiple: int = option(8, "lengths are padded to a multiple of this", minimum=1)
+    report_to: str = option("none", "none, tensorboard, wandb or any other integration of Hugging Face Trainer")
+    push_to_hub: str | None = option(None, "hub repository that receives the finished model")
+    keep_checkpoints: bool = option(False, "keep optimizer states and checkpoints after the run")
+
+    @property
+    def shape(self) -> str:
+        """`tiny` for scratch:tiny, an empty string for pretrained models."""
+        return self.model.removeprefix(SCRATCH) if self.model.startswith(SCRATCH) else ""
+
+    @property
+    def order_free(self) -> bool:
+        """Whether the multi-softmax loss is used."""
+        return self.loss == "order-free"
+
+
+def resolve(config: TrainConfig) -> TrainConfig:
+    """The config with open values filled in, or an InputError that names what is wrong."""
+    check(config)
+    missing = [f"--{name}" for name in ("train", "out") if not getattr(config, name)]
+    if missing:
+        raise InputError(f"{' and '.join(missing)} must be given")
+    for name in ("train", "dev"):
+        if getattr(config, name):
+            check_input(getattr(config, name))
+    if config.model.startswith(SCRATCH) and config.shape not in SHAPES:
+        raise InputError(f"unknown model '{config.model}'; known: {', '.join(SCRATCH + name for name in SHAPES)}")
+    if config.fp16:
+        raise InputError(
+            "fp16: T5 was trained in bfloat16 and its activations overflow float16, which gives NaN losses. "
+            "Use --bf16 where the device has it, else float32"
+        )
+    if config.dropout is not None and config.dropout >= 1:
+        raise InputError(f"'dropout' is {config.dropout}; it must be below 1")
+    if config.max_phrase_tokens + 2 > config.max_target_length:
+        raise InputError(
+            f"'max_target_length' is {config.max_target_length}; it must leave room for a keyphrase of "
+            f"'max_phrase_tokens' ({config.max_phrase_tokens}) and its two marks"
+        )
+    loss = config.loss or ("order-free" if config.paradigm == "groov" else "sequence")
+    if config.paradigm == "groov" and (loss != "order-free" or config.order != "shuffle"):
+        raise InputError("groov is defined by --order shuffle and --loss order-free; for other mixtures use one2seq")
+    if config.paradigm == "one2one" and loss == "order-free":
+        raise InputError("'loss' order-free is for one2seq, groov and pusl; one2one has one keyphrase per target")
+    opened = {name: value for name, value in OPEN_VALUES[config.shape].items() if getattr(config, name) is None}
+    if config.shape and config.vocab_size is None:
+        opened["vocab_size"] = SHAPES[config.shape][-1]
+    return dataclasses.replace(config, loss=loss, **opened)

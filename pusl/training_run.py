@@ -1,0 +1,159 @@
+"""A model folder -> may this run start, go on, or not; and what is known about it (run.json).
+
+DIR/                 the best model so far, pusl.json, labels.txt.gz, README.md, curve.png
+DIR/run.json         status, config, versions, git hash, data fingerprints, timings, history
+DIR/training/        token ids and checkpoints; removed when the run is finished
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any, TypedDict
+
+from eval.files import InputError, write_json
+from pusl.checkpoint import META_FILE
+from pusl.environment import git_hash, hardware, versions
+from pusl.training_config import TrainConfig
+
+RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
+
+# These may differ when a run goes on: they do not change what is learned. Paths are compared by content.
+FREE = ("out", "train", "dev", "workers", "report_to", "push_to_hub", "keep_checkpoints")
+
+
+class RunRecord(TypedDict, total=False):
+    """The content of run.json."""
+
+    status: str  # running, stopped (Ctrl-C), finished
+    config: dict[str, Any]  # the resolved TrainConfig
+    versions: dict[str, str]
+    hardware: dict[str, str]
+    git: str | None
+    processes: int
+    data: dict[str, Any]  # per file: path, bytes, sha256
+    summary: dict[str, Any]  # items, labels, μ, ... of the training file
+    parameters: int
+    steps: int  # optimizer steps done
+    max_steps: int
+    stopped_early: bool
+    best: dict[str, float] | None  # dev scores of the model that stands in the folder
+    timings: dict[str, float]  # seconds, summed over resumed sessions
+    history: list[dict[str, float]]  # points of the loss curve and dev scores
+    started: str
+    updated: str
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.work = self.path / WORK_FOLDER
+
+    @property
+    def data(self) -> Path:
+        """Prepared token ids."""
+        return self.work / "data"
+
+    @property
+    def tokenizer(self) -> Path:
+        """The vocabulary of a scratch model, kept for resumed runs."""
+        return self.work / "tokenizer"
+
+    def record(self) -> RunRecord | None:
+        """run.json, or None if no run was started here."""
+        path = self.path / RUN_FILE
+        if not path.is_file():
+            return None
+        try:
+            record: RunRecord = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InputError(f"{path}: not valid JSON ({error}); pass --force to start again") from None
+        return record
+
+    def write(self, record: RunRecord) -> None:
+        """Replaces run.json."""
+        record["updated"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        write_json(self.path / RUN_FILE, record, force=True)
+
+    def admit(self, resume: bool, force: bool) -> RunRecord | None:
+        """The record of the run that goes on, None for a new one, or an InputError."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: is a file; --out needs a folder")
+        try:
+            record = self.record()
+        except InputError:
+            if not force:
+                raise
+            record = None
+        if force:
+            self.clear()
+            return None
+        if record is None:
+            if (self.path / META_FILE).exists() or (self.path / "config.json").exists():
+                raise InputError(f"{self.path}: holds a model already; pass --force to replace it")
+            return None
+        if record.get("status") == "finished" and not resume:
+            raise InputError(f"{self.path}: holds a finished run; choose another --out, or pass --force to replace it")
+        if not resume:
+            raise InputError(f"{self.path}: holds an unfinished run; pass --resume to go on, or --force to start again")
+        return record
+
+    def clear(self) -> None:
+        """Removes what an earlier run wrote here, and nothing else."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        names = (RUN_FILE, META_FILE, "config.json", "generation_config.json", "model.safetensors", "labels.txt.gz")
+        for name in (*names, "curve.png", "README.md", "tokenizer.json", "tokenizer_config.json"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def last_checkpoint(self) -> Path | None:
+        """The newest checkpoint that was written to its end; half-written ones are removed."""
+        found = sorted(self.work.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+        for path in list(found):
+            if not (path / COMPLETE).is_file():
+                shutil.rmtree(path, ignore_errors=True)
+                found.remove(path)
+        return found[-1] if found else None
+
+
+def new_record(config: TrainConfig, processes: int) -> RunRecord:
+    """What is known before the first step."""
+    return RunRecord(
+        status="running", config=dataclasses.asdict(config), versions=versions(), hardware=hardware(), git=git_hash(),
+        processes=processes, data=fingerprints(config), steps=0, best=None, history=[],
+        timings={"prepare": 0.0, "train": 0.0, "dev": 0.0}, stopped_early=False,
+        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )  # fmt: skip
+
+
+def fingerprints(config: TrainConfig) -> dict[str, Any]:
+    """Path, size and SHA-256 of the data files."""
+    return {name: _fingerprint(Path(path)) for name in ("train", "dev") if (path := getattr(config, name))}
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+
+
+def check_same(config: TrainConfig, record: RunRecord, out: Path) -> None:
+    """A run goes on only with the settings and data it began with."""
+    for name, began in record["config"].items():
+        now = getattr(config, name, began)
+        if name not in FREE and now != began:
+            raise InputError(
+                f"--{name.replace('_', '-')} is {now}, but the run in {out} began with {began}; "
+                "leave the flag away to go on, or pass --force to start again"
+            )
+    for name, now in fingerprints(config).items():
+        began = record["data"].get(name)
+        if began is None or began["sha256"] != now["sha256"]:
+            raise InputError(f"{now['path']}: not the --{name} file the run in {out} began with; --force starts again")
