@@ -1,0 +1,71 @@
+"""One self-contained HTML page: tables with intervals, curves, tail, coverage, calibration, examples.
+
+example:
+  pusl report --references test.jsonl --predictions PUSL=pusl.jsonl --predictions One2Seq=one2seq.jsonl \\
+      --train train.jsonl --output report.html
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from eval.files import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `pusl report`."""
+    add = parser.add_argument
+    add("--references", required=True, metavar="FILE", help="items with their (incomplete) keyphrases")
+    add(
+        "--predictions",
+        required=True,
+        nargs="+",
+        action="extend",
+        metavar="NAME=FILE",
+        help="a system's predictions; repeat for more",
+    )
+    add("--train", metavar="FILE", help="training file: gives μ, narrow/diverse, tail bins and new phrases")
+    add("--universe", metavar="FILE", help="real queries, one a line: marks phrases outside it")
+    add("--complete", metavar="FILE", help="the complete labels of the same items, if known: a second table")
+    add("--output", required=True, metavar="FILE", help="the page to write, for example report.html")
+    add("--title", default="Keyphrase report", help="heading of the page (default: %(default)s)")
+    add("--examples", type=int, default=60, metavar="N", help="items shown one by one (default: %(default)s)")
+    add(
+        "--normalization",
+        choices=("basic", "stem", "none"),
+        default="basic",
+        help="how phrases are compared (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, metavar="N", help="draws the examples and the bootstrap (default: %(default)s)")
+    add("--force", action="store_true", help="overwrite an existing page")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Writes the page and says where it stands."""
+    from eval.files import check_output
+    from eval.report import write_report
+
+    if args.examples < 0:
+        raise InputError(f"--examples is {args.examples}; it must be at least 0")
+    check_output(args.output, args.force)
+    write_report(
+        args.output, args.references, named_files(args.predictions), train=args.train, universe=args.universe,
+        complete=args.complete, title=args.title, examples=args.examples, seed=args.seed,
+        normalization=args.normalization, force=args.force,
+    )  # fmt: skip
+    print(f"wrote {args.output}")
+
+
+def named_files(values: list[str]) -> dict[str, str]:
+    """`["PUSL=a.jsonl", "b.jsonl"]` -> `{"PUSL": "a.jsonl", "b": "b.jsonl"}`."""
+    from pathlib import Path
+
+    named: dict[str, str] = {}
+    for value in values:
+        name, sign, path = value.partition("=")
+        if not sign:
+            name, path = Path(value).name.split(".")[0], value
+        if name in named:
+            raise InputError(f"--predictions: the name {name!r} is given twice; write NAME=FILE with different names")
+        named[name] = path
+    return named
