@@ -34,7 +34,9 @@ def files(tmp_path, monkeypatch):
 def run(*extra, references="refs.jsonl", predictions="preds.jsonl", k=("3",)):
     """Exit code of an evaluation that would write out.json."""
     try:
-        return main(["--references", references, "--predictions", predictions, "--k", *k, "--output", "out.json", *extra])
+        return main(
+            ["--references", references, "--predictions", predictions, "--k", *k, "--output", "out.json", *extra]
+        )
     except SystemExit as stop:  # argparse
         return stop.code
 
@@ -262,7 +264,18 @@ def test_a_parquet_file_that_is_none(files, capsys):
 
 
 def command(*flags):
-    return [sys.executable, "-m", "eval", "--references", "refs.jsonl", "--predictions", "preds.jsonl", "--k", "3", *flags]
+    return [
+        sys.executable,
+        "-m",
+        "eval",
+        "--references",
+        "refs.jsonl",
+        "--predictions",
+        "preds.jsonl",
+        "--k",
+        "3",
+        *flags,
+    ]
 
 
 def environment():

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eval import metrics
+from eval import inputs, matching, metrics
 from eval.evaluate import evaluate
 from eval.files import InputError
 
@@ -171,7 +171,9 @@ def test_groups_and_group_names():
 
 def test_label_space_given_by_the_user():
     references, predictions = {"1": ["a", "b"]}, {"1": ["A", "c"]}
-    scores = evaluate(references, predictions, k=[2], label_space=["a", "c", "never", "A"], bootstrap=0)["scores"]["all"]
+    scores = evaluate(references, predictions, k=[2], label_space=["a", "c", "never", "A"], bootstrap=0)["scores"][
+        "all"
+    ]
     # a: TP. c: FP. never: nothing. b is outside.
     assert scores["MacroP@2"] == pytest.approx(1 / 3)
     assert scores["MacroR@2"] == pytest.approx(1 / 3)
@@ -209,7 +211,10 @@ def test_implausible_psp_names_the_model(caplog):
 
 def random_case(seed, items=200):
     rng = random.Random(seed)
-    vocabulary = [f"{a} {b}" for a in ("red", "Blue", "ﬁne", "tall") for b in ("shoe", "HAT", "coat", "sock")] + ["", " "]
+    vocabulary = [f"{a} {b}" for a in ("red", "Blue", "ﬁne", "tall") for b in ("shoe", "HAT", "coat", "sock")] + [
+        "",
+        " ",
+    ]
 
     def draw(low, high):
         return [rng.choice(vocabulary) for _ in range(rng.randint(low, high))]
@@ -239,12 +244,9 @@ def test_equal_to_plain_python(seed):
 def test_blocks_do_not_show(monkeypatch):
     references, predictions, train, universe, _ = random_case(7)
     whole = evaluate(references, predictions, [2, 9], train=train, universe=universe)
-    import eval.inputs
-    import eval.matching
-
-    monkeypatch.setattr(eval.matching.match, "__defaults__", (7,))
-    monkeypatch.setattr(eval.matching, "BLOCK", 7)
-    monkeypatch.setattr(eval.inputs, "CHUNK", 11)
+    monkeypatch.setattr(matching.match, "__defaults__", (7,))
+    monkeypatch.setattr(matching, "BLOCK", 7)
+    monkeypatch.setattr(inputs, "CHUNK", 11)
     assert dict(evaluate(references, predictions, [2, 9], train=train, universe=universe)) == dict(whole)
 
 

@@ -37,7 +37,9 @@ def test_napkinxc(seed, k):
     references, predictions, train = case(seed)
     counts = {label: sum(label in item for item in train) for label in LABELS}
     inverse = dict(zip(LABELS, 1 / propensities([counts[label] for label in LABELS], len(train)), strict=True))
-    scores = evaluate(as_dict(references), as_dict(predictions), [k], train=as_dict(train), bootstrap=0)["scores"]["all"]
+    scores = evaluate(as_dict(references), as_dict(predictions), [k], train=as_dict(train), bootstrap=0)["scores"][
+        "all"
+    ]
     expected = {
         f"B@{k}": napkinxc.precision_at_k(references, predictions, k=k),
         f"R@{k}": napkinxc.recall_at_k(references, predictions, k=k),

@@ -15,7 +15,9 @@ from eval.files import InputError, write_rows
 from eval.normalize import normalize
 from eval.records import read_predictions, read_references
 
-phrases = st.lists(st.sampled_from(["red shoe", "Red  shoe", "hat", "HAT", "blue hat", "", " ", "ﬁn", "fin"]), max_size=9)
+phrases = st.lists(
+    st.sampled_from(["red shoe", "Red  shoe", "hat", "HAT", "blue hat", "", " ", "ﬁn", "fin"]), max_size=9
+)
 items = st.lists(st.tuples(phrases, phrases), min_size=1, max_size=8)
 some = settings(max_examples=60, deadline=None)
 
@@ -132,7 +134,9 @@ def test_every_file_kind_gives_the_same_records(lists, ending):
         if ending in ("csv", "tsv") and any("\r" in phrase for x in lists for phrase in x):
             return  # JSON in the cell escapes it, so this never loses anything; covered by jsonl
         found = list(read_predictions(path))
-        assert [(p.id, p.keyphrases, p.scores) for p in found] == [(r["id"], r["keyphrases"], r["scores"]) for r in rows]
+        assert [(p.id, p.keyphrases, p.scores) for p in found] == [
+            (r["id"], r["keyphrases"], r["scores"]) for r in rows
+        ]
         assert [r.keyphrases for r in read_references(path)] == [r["keyphrases"] for r in rows]
 
 

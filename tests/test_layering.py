@@ -1,0 +1,96 @@
+"""The arrows of imports, the size of modules and the shape of the tree, read from the source."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted(path for folder in ("eval", "pusl", "scripts", "tests") for path in (ROOT / folder).rglob("*.py"))
+LONGEST = 450  # lines; about 400 is the aim
+HEAVY = {"torch", "transformers", "accelerate", "datasets", "pyarrow", "sklearn", "napkinxc", "openai", "matplotlib"}
+
+
+def imports(path: Path, everywhere: bool = True) -> set[str]:
+    """Full names of the modules that a file imports; only those run on import unless `everywhere`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found: set[str] = set()
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom):
+                found.add(child.module if not child.level else f"{path.parent.name}.{child.module or ''}".rstrip("."))
+            elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test) and not everywhere:
+                continue
+            elif everywhere or not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                visit(child)
+
+    visit(tree)
+    return found
+
+
+def packages(path: Path, everywhere: bool = True) -> set[str]:
+    return {name.split(".")[0] for name in imports(path, everywhere)}
+
+
+def under(folder: str) -> list[Path]:
+    return [path for path in FILES if path.is_relative_to(ROOT / folder)]
+
+
+def relative(paths: list[Path]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path in paths]
+
+
+@pytest.mark.parametrize("name", relative(under("eval")))
+def test_eval_stands_alone(name):
+    path = ROOT / name
+    assert not packages(path) & {"torch", "transformers", "pusl", "scripts", "tests"}
+    outside = packages(path, everywhere=False) - set(sys.stdlib_module_names) - {"eval"}
+    assert outside <= {"numpy", "scipy"}, "other packages are imported inside the function that needs them"
+
+
+@pytest.mark.parametrize("name", relative(under("pusl")))
+def test_pusl_never_looks_back(name):
+    assert not packages(ROOT / name) & {"scripts", "tests"}
+
+
+@pytest.mark.parametrize("name", relative([*under("pusl/commands"), ROOT / "pusl" / "cli.py"]))
+def test_commands_are_light_to_import(name):
+    assert not packages(ROOT / name, everywhere=False) & (HEAVY | {"numpy", "scipy", "yaml", "tqdm"})
+
+
+@pytest.mark.parametrize("name", relative(FILES))
+def test_nobody_hides_the_builtin_eval(name):
+    for node in ast.walk(ast.parse((ROOT / name).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            assert all(alias.name != "eval" and alias.asname != "eval" for alias in node.names)
+            assert all(not alias.name.startswith("eval.") or alias.asname for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert all((alias.asname or alias.name) != "eval" for alias in node.names)
+
+
+@pytest.mark.parametrize("name", relative([*under("eval"), *under("pusl"), *under("scripts")]))
+def test_modules_are_small_and_say_what_they_do(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST
+    assert Path(name).name not in ("utils.py", "util.py", "helpers.py", "misc.py", "common.py")
+    doc = ast.get_docstring(ast.parse(text))
+    assert doc, "a module starts with what goes in and what comes out"
+
+
+@pytest.mark.parametrize("name", relative([*under("eval"), *under("pusl")]))
+def test_public_functions_are_explained_and_typed(name):
+    tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and not node.name.startswith("_"):
+            assert ast.get_docstring(node), f"{node.name} has no docstring"
+            assert node.returns is not None, f"{node.name} has no return type"
+
+
+def test_tests_are_flat():
+    assert not [path for path in (ROOT / "tests").rglob("test_*.py") if path.parent != ROOT / "tests"]
