@@ -44,7 +44,9 @@ def plot(tallies: Sequence[Tally], path: str | Path, force: bool = False) -> Non
             color = COLORS[number % len(COLORS)]
             _rank_plot(left, one, color)
             _histogram(right, one, color, number, len(tallies), last)
-        left.set(xscale="log", yscale="log", xlabel="label rank", ylabel="items with the label")
+        left.set(xlabel="label rank", ylabel="items with the label")
+        if any(one.labels for one in tallies):
+            left.set(xscale="log", yscale="log")
         for axis in (left.xaxis, left.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
             axis.set_minor_formatter(NullFormatter())
