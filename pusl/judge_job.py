@@ -16,6 +16,7 @@ from eval.files import InputError
 from eval.judge import first_different, read_gold
 from eval.normalize import normalize
 from eval.records import Reference, read_label_file, read_predictions, read_references
+from eval.settings import K_WORDS, resolve_k
 from pusl.prompts import item_block
 
 
@@ -23,7 +24,7 @@ from pusl.prompts import item_block
 class JudgeOptions:
     """What is judged, and how it is asked."""
 
-    k: tuple[int | None, ...] = (None,)  # cuts of the predictions; None is the whole list
+    k: tuple[int | str, ...] = ()  # cuts of the predictions: numbers, mu, 2mu; none stands for the whole list
     sample: int | None = None  # judge so many items, drawn by `seed`; a larger sample contains a smaller one
     seed: int = 0
     per_request: int = 10  # keyphrases in one request
@@ -71,6 +72,7 @@ class Job:
     questions: list[Question]
     gold: dict[tuple[str, str], bool]  # (id, normalized keyphrase) -> the person's verdict
     universe: set[str] | None  # the predicted phrases that it holds, normalized
+    k: list[int | None]  # the cuts in numbers; None is the whole list
     mu: float | None  # keyphrases per training item
 
 
@@ -81,6 +83,10 @@ def prepare(
     """Reads and checks every file; an InputError names what is wrong before anything is asked."""
     if predictions is None and gold is None:
         raise InputError("nothing to judge; give --predictions FILE, or --gold FILE to check the judge alone")
+    mu = _mu(train) if train is not None else None
+    if mu is None and any(cut in K_WORDS for cut in options.k):
+        raise InputError("k is 'mu' or '2mu', but μ is defined by training items; pass --train FILE")
+    cuts = resolve_k(options.k, mu) if options.k else []
     verdicts = read_gold(str(gold)) if gold is not None else {}
     people: dict[str, list[str]] = {}
     for name, phrase in verdicts:
@@ -90,7 +96,7 @@ def prepare(
         if name not in known:
             raise InputError(f"{gold}: id {name!r} has no reference in {references}; the judge needs its text")
     if predictions is not None:
-        _add_predictions(predictions, references, subjects, known, options)
+        _add_predictions(predictions, references, subjects, known, max(cuts, default=None))
     both = {**subjects, **extra}
     for name, phrases in people.items():
         both[name].gold = phrases
@@ -104,7 +110,7 @@ def prepare(
     if universe is not None:
         forms = {normalize(phrase) for subject in subjects.values() for phrase in subject.predicted}
         inside = {form for phrase in read_label_file(universe) if (form := normalize(phrase)) in forms}
-    return Job(list(subjects.values()), questions, verdicts, inside, _mu(train) if train is not None else None)
+    return Job(list(subjects.values()), questions, verdicts, inside, [*cuts] or [None], mu)
 
 
 def _choose(
@@ -167,10 +173,8 @@ def _is_text(value: object) -> bool:
 
 
 def _add_predictions(
-    path: str | Path, references: str | Path, subjects: dict[str, Subject], known: set[str], options: JudgeOptions
+    path: str | Path, references: str | Path, subjects: dict[str, Subject], known: set[str], longest: int | None
 ) -> None:
-    cuts = [cut for cut in options.k if cut is not None]
-    longest = max(cuts) if len(cuts) == len(options.k) else None
     for prediction in read_predictions(path, known, str(references)):
         if prediction.id in subjects:
             subject = subjects[prediction.id]

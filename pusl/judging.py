@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from eval.files import Row, check_output, write_json, write_rows
+from eval.inputs import fingerprint
 from eval.judge import JudgedItem, agreement, judge_scores
 from eval.normalize import normalize
+from pusl import __version__
 from pusl.answers import AnswerStore, Verdict, key_of
 from pusl.endpoint import EndpointError, LLMSettings, RequestFailed, estimate_tokens
 from pusl.judge_job import Job, JudgeOptions, Question, prepare
@@ -53,9 +54,12 @@ class Judge:
                 known.update(new)
         return {phrase: known[key].value if key in known else None for phrase, key in keys.items()}
 
-    def plan(self, question: Question) -> list[Prompt]:
-        """The requests that are still to be made for a question, if every answer is complete."""
-        return [prompt for _, prompt in self._prompts(question, *self._known(question))]
+    def plan(self, question: Question, planned: set[str]) -> list[Prompt]:
+        """The requests still to be made for a question, if every answer is complete. `planned` collects their keys."""
+        keys, known = self._known(question)
+        prompts = list(self._prompts(question, {p: key for p, key in keys.items() if key not in planned}, known))
+        planned.update(keys[phrase] for chunk, _ in prompts for phrase in chunk)
+        return [prompt for _, prompt in prompts]
 
     def _known(self, question: Question) -> tuple[dict[str, str], dict[str, Verdict]]:
         settings, block = self.client.settings, question.subject.block
@@ -108,7 +112,7 @@ def judge(
     result = summarize(job, verdicts, client, options)
     result["counts"]["n_failed_requests"] = len(failures)
     files = {"references": references, "predictions": predictions, "universe": universe, "train": train, "gold": gold}
-    result["provenance"]["files"] = {name: str(path) for name, path in files.items() if path is not None}
+    result["provenance"]["files"] = {name: fingerprint(path) for name, path in files.items() if path is not None}
     write_rows(output, _output_rows(job, verdicts), force)
     write_json(summary, result, force)
     return result
@@ -123,10 +127,11 @@ def plan(
     options = options or JudgeOptions()
     job = prepare(references, predictions, options, universe, train, gold)
     requests = extra = tokens_in = tokens_out = phrases = 0
+    planned: set[str] = set()  # two items with the same text share their verdicts
     with AnswerStore(cache_path(output, cache), read_only=True) as store:
         judge_ = Judge(LLMClient(settings), store, options.per_request, options.retry_unanswered)
         for question in job.questions:
-            prompts = judge_.plan(question)
+            prompts = judge_.plan(question, planned)
             phrases += len(question.keyphrases)
             requests += len(prompts)
             extra += len(prompts) if question.turn else 0
@@ -191,33 +196,40 @@ def _go_on(done: int, job: Job, cache: Path) -> str:
 
 
 def summarize(job: Job, verdicts: Verdicts, client: LLMClient, options: JudgeOptions) -> Row:
-    """The content of the summary file; named like metrics.json where it holds the same things."""
+    """The content of the summary file; what metrics.json has too stands where it stands there."""
     items = _judged(job, verdicts)
-    found = judge_scores(items, options.k, seed=options.seed)
-    plain = ("all", "narrow", "diverse")
-    groups = [part for part in found["scores"] if part not in plain]
+    found = judge_scores(items, job.k, seed=options.seed)
+    groups = sorted(part for part in found["scores"] if part.startswith("group:"))
     flat = [verdict for item in items for verdict in item.verdicts]
     settings, usage = client.settings, client.usage
-    counts: Row = {
-        "n_items": len(items), "n_missing_predictions": sum(subject.missing for subject in job.subjects),
-        "n_keyphrases": len(flat), "n_yes": flat.count(True), "n_no": flat.count(False),
-        "n_unanswered": flat.count(None), "n_texts_cut": sum(subject.cut for subject in job.subjects),
-    }  # fmt: skip
+
+    def by_part(kind: str) -> Row:
+        nothing = dict.fromkeys(found[kind]["all"])
+        return {part: found[kind].get(part, nothing) for part in ("all", "narrow", "diverse")}
+
+    def by_group(kind: str) -> Row:
+        return {part.removeprefix("group:"): found[kind][part] for part in groups}
+
     return {
-        "counts": counts,
-        "k": ["all" if cut is None else cut for cut in options.k],
+        "counts": {
+            "n_items": len(items), "n_without_references": sum(not subject.references for subject in job.subjects),
+            "n_missing_predictions": sum(subject.missing for subject in job.subjects),
+            "n_keyphrases": len(flat), "n_yes": flat.count(True), "n_no": flat.count(False),
+            "n_unanswered": flat.count(None), "n_texts_cut": sum(subject.cut for subject in job.subjects),
+        },
+        "k": ["all" if cut is None else cut for cut in job.k],
         "mu": job.mu,
-        "scores": {part: found["scores"][part] for part in plain if part in found["scores"]},
-        "groups": {part.removeprefix("group:"): found["scores"][part] for part in groups},
-        "intervals": found["intervals"],
-        "parts": found["counts"],
+        "scores": by_part("scores"),
+        "groups": by_group("scores"),
+        "intervals": {**by_part("intervals"), "groups": by_group("intervals")},
+        "sizes": {**by_part("counts"), "groups": by_group("counts")},
         "agreement": _with_gold(job, verdicts),
         "consistency": {turn: _with_first(verdicts, turn) for turn in ("repeat", "swap")},
         "usage": {**asdict(usage), "cost_usd": settings.cost(usage.tokens_in, usage.tokens_out)},
         "provenance": {
-            **_versions(), "model": settings.model, "endpoint": settings.endpoint, "prompt": JUDGE_VERSION,
+            "model": settings.model, "endpoint": settings.endpoint, "prompt": JUDGE_VERSION,
             "temperature": settings.temperature, "per_request": options.per_request, "max_chars": options.max_chars,
-            "sample": options.sample, "seed": options.seed,
+            "sample": options.sample, "seed": options.seed, "versions": {"pusl": __version__},
         },
     }  # fmt: skip
 
@@ -266,9 +278,3 @@ def _output_rows(job: Job, verdicts: Verdicts) -> Iterator[Row]:
         if subject.group is not None:
             row["group"] = subject.group
         yield row
-
-
-def _versions() -> dict[str, Any]:
-    from pusl import __version__
-
-    return {"pusl": __version__}

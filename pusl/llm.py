@@ -14,8 +14,9 @@ import random
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -60,7 +61,6 @@ class LLMClient:
         self._pause_until = 0.0  # a 429 holds back every thread, not only the one that met it
         self._failed_in_a_row = 0
         self._dropped: set[str] = set()  # parameters that this endpoint does not take
-        self._formats = list(FORMATS) if settings.response_format == "auto" else [settings.response_format]
         self._last_rejection = ""
 
     @property
@@ -79,19 +79,21 @@ class LLMClient:
             self.ledger.settle(prompt, answer, reserved)
 
     def _ask(self, prompt: Prompt) -> Answer:
-        fault = "no answer"
-        tried = 0
+        fault, tried = "", 0
+        without: set[str] = set()  # parameters left out after a complaint; remembered if that helped
         while tried <= self.settings.retries:
             self._wait()
-            parameters = self._parameters(prompt)
+            parameters = self._parameters(prompt, self._dropped | without)
             answer, fault, wait = self._send(parameters)
             if answer is not None:
                 with self._lock:
                     self._failed_in_a_row = 0
+                    self._dropped = self._dropped | without
                 return answer
-            if fault.startswith("HTTP 400") or fault.startswith("HTTP 422"):
-                if self._drop(parameters, fault):
-                    continue  # the same request without what the endpoint does not know
+            if fault.startswith(("HTTP 400", "HTTP 422")):
+                if suspect := self._suspect(parameters, fault):
+                    without.add(suspect)
+                    continue
                 with self._lock:
                     self.usage.rejected += 1
                     self._last_rejection = fault
@@ -199,37 +201,34 @@ class LLMClient:
                 )
             return self._client
 
-    def _parameters(self, prompt: Prompt) -> dict[str, Any]:
+    def _parameters(self, prompt: Prompt, without: set[str]) -> dict[str, Any]:
         settings = self.settings
         found: dict[str, Any] = {
             "model": settings.model, "messages": prompt.messages, "temperature": settings.temperature
         }  # fmt: skip
         if settings.max_answer_tokens is not None:
-            name = "max_tokens" if "max_completion_tokens" in self._dropped else "max_completion_tokens"
+            name = "max_tokens" if "max_completion_tokens" in without else "max_completion_tokens"
             found[name] = settings.max_answer_tokens
-        if self._formats[0] == "json_schema":
+        wanted = settings.response_format
+        if wanted == "auto":
+            wanted = next(kind for kind in FORMATS if kind not in without)
+        if wanted == "json_schema":
             schema = {"name": prompt.version.replace("-", "_"), "strict": True, "schema": prompt.schema}
             found["response_format"] = {"type": "json_schema", "json_schema": schema}
-        elif self._formats[0] == "json_object":
+        elif wanted == "json_object":
             found["response_format"] = {"type": "json_object"}
-        return {name: value for name, value in found.items() if name not in self._dropped}
+        return {name: value for name, value in found.items() if name not in without}
 
-    def _drop(self, parameters: dict[str, Any], fault: str) -> bool:
-        """After HTTP 400: gives up a parameter that the message names, or else a step of structured output."""
+    def _suspect(self, parameters: dict[str, Any], fault: str) -> str | None:
+        """After HTTP 400: the parameter that the message complains of, or the structured output; None if neither."""
         said = fault.lower()
-        with self._lock:
-            for name in ("temperature", "max_completion_tokens", "max_tokens"):
-                if name in parameters and name in said:
-                    self._dropped.add(name)
-                    return True
-            if "response_format" not in parameters or self.settings.response_format != "auto":
-                return False
-            if not re.search(r"response.?format|json|schema|structured|grammar|unknown|unrecognized|unsupported", said):
-                return False
-            kind = parameters["response_format"]["type"]
-            if self._formats[0] == kind:  # another thread may have learned it already
-                self._formats = self._formats[1:]
-            return True
+        for name in ("temperature", "max_completion_tokens", "max_tokens"):
+            if name in parameters and name in said:
+                return name
+        words = r"response.?format|json|schema|structured|grammar|unknown|unrecognized|unsupported|extra"
+        if "response_format" in parameters and self.settings.response_format == "auto" and re.search(words, said):
+            return str(parameters["response_format"]["type"])
+        return None
 
     def _wait(self) -> None:
         while (delay := self._pause_until - time.monotonic()) > 0:
@@ -280,14 +279,17 @@ class LLMGenerator:
         self.client = LLMClient(settings)
         self.store = AnswerStore(cache) if cache is not None else None
         self.max_chars = max_chars
+        self.close = weakref.finalize(self, _close, self.client, self.store)  # by hand, or with the object
 
     def generate(self, texts: Sequence[str], k: int, **options: Any) -> list[LLMPrediction]:
         """k different keyphrases per text, in input order.
 
         `batch_size` and `seed` have no meaning here; a decoding option that a chat model cannot follow is an error.
         """
+        if options.get("temperature") is not None:
+            self.client.settings = replace(self.client.settings, temperature=options["temperature"])
         for name, value in options.items():
-            if name not in ("batch_size", "seed") and value not in (None, False, "open"):
+            if name not in ("batch_size", "seed", "temperature") and value not in (None, False, "open"):
                 raise InputError(
                     f"--{name.replace('_', '-')} {value} does not work with --llm: a chat model has no such option"
                 )
@@ -319,11 +321,11 @@ class LLMGenerator:
                 self.store.save(key, prompt, answer, settings.model, settings.endpoint)
         return answer
 
-    def close(self) -> None:
-        """Closes the connections and the store."""
-        self.client.close()
-        if self.store:
-            self.store.close()
+
+def _close(client: LLMClient, store: AnswerStore | None) -> None:
+    client.close()
+    if store:
+        store.close()
 
 
 @dataclass(frozen=True)

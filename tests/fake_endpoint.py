@@ -160,6 +160,8 @@ class _Handler(rules.Handler):  # type: ignore[misc, name-defined]
             return self.fail(int(fault), f"fault {fault}; key {key}")
         if fault == "400":
             return self.fail(400, "This prompt was filtered")
+        if fault == "400json":
+            return self.fail(400, "The JSON body is longer than the model's context")
         if fault == "429":
             return self.fail(429, "slow down", {"Retry-After": endpoint.retry_after})
         if fault == "quota":

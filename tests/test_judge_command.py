@@ -108,7 +108,7 @@ def test_a_small_run_from_end_to_end(tmp_path, capsys):
     write(tmp_path / "train.jsonl", [{"id": "t", "keyphrases": ["x"]}])
     (tmp_path / "queries.txt").write_text("Red shoe\nwok\niron pan\nunasked\n")
     with FakeEndpoint() as endpoint:
-        flags = ("--universe", tmp_path / "queries.txt", "--train", tmp_path / "train.jsonl", "--k", 3, 5)
+        flags = ("--universe", tmp_path / "queries.txt", "--train", tmp_path / "train.jsonl", "--k", 3, 5, "2mu")
         assert judge(tmp_path, endpoint.url, *flags, "--consistency", 0) == 0
         assert len(endpoint.bodies) == 2
     assert read(tmp_path / "verdicts.jsonl") == [
@@ -120,8 +120,8 @@ def test_a_small_run_from_end_to_end(tmp_path, capsys):
     ]  # fmt: skip
     found = summary(tmp_path)
     assert found["counts"] == {
-        "n_items": 3, "n_missing_predictions": 1, "n_keyphrases": 7, "n_yes": 3, "n_no": 4, "n_unanswered": 0,
-        "n_texts_cut": 0, "n_failed_requests": 0,
+        "n_items": 3, "n_without_references": 1, "n_missing_predictions": 1, "n_keyphrases": 7, "n_yes": 3,
+        "n_no": 4, "n_unanswered": 0, "n_texts_cut": 0, "n_failed_requests": 0,
     }  # fmt: skip
     # @3: a has 3 (2 yes, 1 in), b has 2 (1 yes, 2 in).
     assert found["scores"]["all"]["G@3"] == pytest.approx(3 / 5)
@@ -131,7 +131,9 @@ def test_a_small_run_from_end_to_end(tmp_path, capsys):
     assert found["scores"]["narrow"]["G@3"] == pytest.approx(2 / 3)  # mu = 1: b is diverse, c neither
     assert found["scores"]["diverse"]["G@3"] == pytest.approx(1 / 2)
     assert found["groups"] == {"g": found["scores"]["narrow"]}
-    assert found["k"] == [3, 5] and found["mu"] == 1.0
+    assert set(found["intervals"]) == {"all", "narrow", "diverse", "groups"}
+    assert found["provenance"]["files"]["predictions"]["bytes"] == (tmp_path / "predictions.jsonl").stat().st_size
+    assert found["k"] == [3, 5, 2] and found["mu"] == 1.0
     assert found["usage"]["requests"] == 2 and found["provenance"]["prompt"] == "judge-1"
     printed = capsys.readouterr().out
     assert "60.0 [" in printed and "group:g" in printed and "verdicts.summary.json" in printed
@@ -294,9 +296,9 @@ def test_exit_codes_and_messages(tmp_path, capsys):
     assert judge(tmp_path, "localhost") == 2
     assert "--base-url" in capsys.readouterr().err
     assert not (tmp_path / "verdicts.jsonl").exists()
-    for wrong in (("--k", 0), ("--sample", "x"), ("--price-in", -1), ("--concurrency", 0), ("--fields", "a b"),
-                  ("--max-cost", 1), ("--cache", tmp_path / "references.jsonl"), ("--gold", tmp_path / "none.csv"),
-                  ("--fields", "title")):  # fmt: skip
+    for wrong in (("--k", 0), ("--k", "mu"), ("--sample", "x"), ("--price-in", -1), ("--concurrency", 0),
+                  ("--fields", "a b"), ("--max-cost", 1), ("--cache", tmp_path / "references.jsonl"),
+                  ("--gold", tmp_path / "none.csv"), ("--fields", "title")):  # fmt: skip
         try:
             code = judge(tmp_path, DOWN, *wrong)
         except SystemExit as stop:

@@ -122,6 +122,14 @@ def test_the_strictest_format_the_endpoint_has_is_learned_once(structured):
         assert formats == learned[: learned.index(structured)] + [structured] * 3
 
 
+def test_a_complaint_about_one_request_changes_nothing_for_the_others():
+    with FakeEndpoint(["400json"] * 3) as endpoint, LLMClient(settings(endpoint)) as client:
+        assert "longer than" in client.ask(PROMPT).problem  # every format was tried, in vain
+        client.ask(PROMPT)
+        formats = [(body.get("response_format") or {}).get("type") for body in endpoint.bodies]
+        assert formats == ["json_schema", "json_object", None, "json_schema"]
+
+
 def test_a_model_without_temperature_and_an_endpoint_without_token_counts():
     with FakeEndpoint(temperature=False, usage=False) as endpoint, LLMClient(settings(endpoint)) as client:
         client.ask(PROMPT)

@@ -25,6 +25,7 @@ import sys
 from typing import Any
 
 from eval.files import InputError
+from eval.settings import K_WORDS
 from pusl.config import add_flags, build
 
 
@@ -45,7 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--force", action="store_true", help="overwrite an existing output")
     what = parser.add_argument_group("what is judged")
     add = what.add_argument
-    add("--k", type=_at_least_1, nargs="+", metavar="N", help="the first N keyphrases as generated (default: all)")
+    add(
+        "--k", type=_cut, nargs="+", default=[], metavar="K",
+        help="cuts: the first K keyphrases as generated; numbers, mu or 2mu (default: all keyphrases)",
+    )  # fmt: skip
     add("--sample", type=_at_least_1, metavar="N", help="only N items, drawn by --seed (default: all)")
     add("--seed", type=int, default=0, metavar="N", help="seed of the sample and the intervals (default: 0)")
     add("--per-request", type=_at_least_1, default=10, metavar="N", help="keyphrases in one request (default: 10)")
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     settings = build(LLMSettings, args)
     settings.url  # noqa: B018 (a wrong address is an error before any file is read)
     options = JudgeOptions(
-        k=tuple(dict.fromkeys(args.k)) if args.k else (None,), sample=args.sample, seed=args.seed,
+        k=tuple(args.k), sample=args.sample, seed=args.seed,
         per_request=args.per_request, max_chars=args.max_chars, fields=tuple(args.fields) if args.fields else None,
         consistency=args.consistency, retry_unanswered=args.retry_unanswered, skip_failed=args.skip_failed,
     )  # fmt: skip
@@ -111,33 +115,37 @@ def describe_plan(found: dict[str, Any]) -> str:
 
 
 def describe(result: dict[str, Any]) -> str:
-    """The printed table, percentages with 95% intervals."""
-    parts = {**result["scores"], **{f"group:{name}": scores for name, scores in result["groups"].items()}}
-    names = [name for name in result["scores"]["all"] if not name.endswith("_max")]
-    names = [name for name in names if name.startswith("G") or result["scores"]["all"][name] is not None]
+    """The printed table, percentages with 95% intervals, and how far the judge can be trusted."""
+    scores, spans, sizes = (_by_part(result, kind) for kind in ("scores", "intervals", "sizes"))
+    names = [name for name in spans["all"] if name.startswith("G") or scores["all"][name] is not None]
+    cut = "all" if "all" in result["k"] else max(result["k"])
     rows = [["", "items", "phrases", *names, "unanswered"]]
-    widest = result["k"][-1] if "all" in result["k"] else max(result["k"])
-    for part, scores in parts.items():
-        counts, intervals = result["parts"][part], result["intervals"][part]
-        cells = [_percent(scores[name], intervals[name]) for name in names]
-        open_ = f"{counts[f'unanswered@{widest}']:,}"
-        rows.append([part, f"{counts['n_items']:,}", f"{counts[f'n@{widest}']:,}", *cells, open_])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for part, size in sizes.items():
+        if size["n_items"]:
+            cells = [_percent(scores[part][name], spans[part][name]) for name in names]
+            counts = [f"{size[name]:,}" for name in ("n_items", f"n@{cut}", f"unanswered@{cut}")]
+            rows.append([part, *counts[:2], *cells, counts[2]])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
-    checks = [("agreement with people", result["agreement"])]
-    checks += [(f"consistency ({turn})", found) for turn, found in result["consistency"].items()]
-    for name, found in checks:
+    checks = {"agreement with people": result["agreement"]}
+    checks |= {f"consistency ({turn})": found for turn, found in result["consistency"].items()}
+    for name, found in checks.items():
         if found and found["n_pairs"]:
-            kappa = "undefined" if found["kappa"] is None else f"{found['kappa']:.2f}"
-            if found["kappa_interval"]:
-                kappa += " [{:.2f}, {:.2f}]".format(*found["kappa_interval"])
             same = _percent(found["accuracy"], found["accuracy_interval"])
-            lines.append(f"{name}: {same}% of {found['n_pairs']:,} verdicts the same, kappa {kappa}")
+            kappa = "undefined (one word only)" if found["kappa"] is None else f"{found['kappa']:.2f}"
+            span = " [{:.2f}, {:.2f}]".format(*found["kappa_interval"]) if found["kappa_interval"] else ""
+            lines.append(f"{name}: {same}% of {found['n_pairs']:,} verdicts the same, kappa {kappa}{span}")
     usage = result["usage"]
     cost = "" if usage["cost_usd"] is None else f", {usage['cost_usd']:.4f} USD"
     tokens = f"{usage['tokens_in']:,} tokens in, {usage['tokens_out']:,} out{cost}"
     lines.append(f"{usage['requests']:,} requests ({usage['retries']:,} retries), {tokens}")
     return "\n".join(lines)
+
+
+def _by_part(result: dict[str, Any], kind: str) -> dict[str, Any]:
+    groups = result["groups"] if kind == "scores" else result[kind]["groups"]
+    parts = {part: result[kind][part] for part in ("all", "narrow", "diverse")}
+    return {**parts, **{f"group:{name}": values for name, values in groups.items()}}
 
 
 def _percent(value: float | None, interval: list[float] | None) -> str:
@@ -151,6 +159,10 @@ def _check_fields(names: tuple[str, ...] | None) -> None:
     for name in names or ():
         if not name.isidentifier():
             raise InputError(f"--fields: {name!r} is no plain field name (letters, digits and _)")
+
+
+def _cut(text: str) -> int | str:
+    return text if text in K_WORDS else _whole(text, 1)
 
 
 def _at_least_1(text: str) -> int:
