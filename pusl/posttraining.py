@@ -8,18 +8,25 @@ half the learning rate. Every step leaves a finished file or nothing, so a kille
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import heapq
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eval.files import InputError, write_json
+from pusl.checkpoint import load_labels, read_meta, save_labels
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
 from pusl.targets import distinct
+from pusl.training_config import TrainConfig
+from pusl.training_run import RunFolder
+
+if TYPE_CHECKING:
+    from pusl.training import TrainResult
 
 SOURCES = ("raw", "synthetic")
 
@@ -86,18 +93,58 @@ def complete_example(example: Example, generated: Iterable[str], mu: float) -> E
     return Example(example.id, example.text, merged, extra={"source": "synthetic", "observed": example.keyphrases})
 
 
+def post_train(
+    model: str | Path,
+    out: str | Path,
+    train_config: TrainConfig,
+    options: Selection,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    workers: int | None = None,
+) -> tuple[TrainResult, dict[str, Any]]:
+    """Selects items in `out/selection`, then trains `model` on them; the best model stands in `out`.
+
+    `train_config` holds the training file and what was asked for; the rest follows the first run:
+    its paradigm, loss and order, and half its learning rate.
+    """
+    from pusl.training import train
+
+    out = Path(out)
+    meta = read_meta(model)
+    RunFolder(out).admit(resume, force)  # a finished run is refused before the slow part
+    report = select(model, str(train_config.train), out / "selection", options, workers)
+    config = dataclasses.replace(
+        train_config, model=str(model), paradigm=meta["paradigm"], loss=meta.get("loss"),
+        order=meta.get("order", "shuffle"),
+        train=str(out / "selection" / "selected.jsonl"), out=str(out), lr=train_config.lr or _half_rate(model),
+        max_source_length=meta["defaults"]["max_source_length"], mu=report["mu"],
+    )  # fmt: skip
+    result = train(config, resume=resume, force=force)
+    if result.finished:  # what the model invented for itself is no training label
+        save_labels(out, load_labels(model))
+    return result, report
+
+
+def _half_rate(model: str | Path) -> float:
+    """Half the learning rate of the model's own run (paper), or of the default for pretrained models."""
+    run = Path(model) / "run.json"
+    rate = json.loads(run.read_text(encoding="utf-8"))["config"]["lr"] if run.is_file() else 2e-4
+    return float(rate) / 2
+
+
 def select(
-    model: str | Path, train: str | Path, out: str | Path, options: Selection, workers: int = 1
+    model: str | Path, train: str | Path, folder: str | Path, options: Selection, workers: int | None = None
 ) -> dict[str, Any]:
-    """Writes `out/selected.jsonl` (what to train on) and returns the kept/rejected report.
+    """Writes `folder/selected.jsonl` (what to train on) and returns the kept/rejected report.
 
     A finished selection with the same settings is used again; an unfinished generation goes on.
     """
-    out = Path(out)
-    selected, report_file = out / "selected.jsonl", out / "selection.json"
+    folder = Path(folder)
+    selected, report_file = folder / "selected.jsonl", folder / "selection.json"
     sources = parse_sources(options.sources)
-    settings = {"model": str(model), "train": str(train), **vars(options)}
-    if report_file.exists() and selected.exists():
+    settings = {"model": str(model), "train": str(train), **dataclasses.asdict(options)}
+    if selected.exists() and report_file.exists():
         report: dict[str, Any] = json.loads(report_file.read_text(encoding="utf-8"))
         if report["settings"] == settings:
             return report
@@ -106,20 +153,15 @@ def select(
     report = {"mu": mu, "settings": settings}
     parts: list[Example] = []
     if "raw" in sources:
-        rich = (
-            [e for e in _split(train, mu, rich=True)]
-            if options.samples >= 10**9
-            else draw(_split(train, mu, rich=True), quota, options.selection_seed)
-        )
+        rich = draw(_split(train, mu, rich=True), quota, options.selection_seed)
         parts += [Example(e.id, e.text, distinct(e.keyphrases), extra={"source": "raw"}) for e in rich]
         report["raw"] = {"kept": len(rich)}
     if "synthetic" in sources:
         sparse = draw(_split(train, mu, rich=False), quota, options.selection_seed)
-        kept, report["synthetic"] = _synthesize(model, sparse, mu, out, options, workers)
+        kept, report["synthetic"] = _synthesize(model, sparse, mu, folder, options, workers)
         parts += kept
     if not parts:
         raise InputError(f"{train}: no item qualifies for post-training (μ = {mu:.2f}); try --sources raw,synthetic")
-    out.mkdir(parents=True, exist_ok=True)
     write_examples(selected, parts, force=True)
     write_json(report_file, report, force=True)
     return report
@@ -133,21 +175,21 @@ def _split(train: str | Path, mu: float, rich: bool) -> Iterator[Example]:
 
 
 def _synthesize(
-    model: str | Path, sparse: list[Example], mu: float, out: Path, options: Selection, workers: int
+    model: str | Path, sparse: list[Example], mu: float, folder: Path, options: Selection, workers: int | None
 ) -> tuple[list[Example], dict[str, int]]:
     """Generates for the sparse items through the catalog path, so that a kill loses one shard at most."""
     from eval.records import read_predictions
     from pusl.catalog import generate_catalog
 
-    source, predictions = out / "sparse.jsonl", out / "generated.jsonl"
+    if not sparse:
+        return [], {"candidates": 0, "kept": 0, "rejected": 0, "phrases_added": 0}
+    source, predictions = folder / "sparse.jsonl", folder / "generated.jsonl"
     k = options.k or max(1, int(2 * mu + 0.5))
-    if not source.exists():
-        write_examples(source, sparse)
-    if not predictions.exists():
-        generate_catalog(
-            model, source, predictions, k=k, strategy=options.strategy, allow_repeats=options.allow_repeats,
-            min_score=options.min_score, workers=workers,
-        )  # fmt: skip
+    write_examples(source, sparse, force=True)  # the same bytes as before, if there was a before
+    generate_catalog(
+        model, source, predictions, k=k, strategy=options.strategy, allow_repeats=options.allow_repeats,
+        min_score=options.min_score, workers=workers, force=predictions.exists(),
+    )  # fmt: skip
     by_id = {prediction.id: prediction.keyphrases for prediction in read_predictions(predictions)}
     completed = [complete_example(example, by_id.get(example.id, []), mu) for example in sparse]
     kept = [example for example in completed if example is not None]

@@ -91,8 +91,9 @@ class _Run:
         self._on_main(not is_prepared(folder.data), self._prepare)
         self.data = PreparedData(folder.data, config.order, config.seed)
         self.summary = self.data.summary
+        self.mu = config.mu or self.summary.mu
         columns = config if config.dev else None
-        self.dev = DevSet(config.dev, self.summary.mu, config.dev_items, columns) if config.dev else None
+        self.dev = DevSet(config.dev, self.mu, config.dev_items, columns) if config.dev else None
         self.plan = self._plan()
         steps = len(self.plan) // (config.accumulation * state.num_processes)
         self.max_steps = config.max_steps or math.ceil(config.epochs * steps)
@@ -195,7 +196,7 @@ class _Run:
 
     def _meta(self, **more: Any) -> dict[str, Any]:
         config, longest = self.config, self.summary.longest_phrase
-        return metadata(config.paradigm, self.summary.mu, config.max_source_length, longest, loss=config.loss,
+        return metadata(config.paradigm, self.mu, config.max_source_length, longest, loss=config.loss,
                         order=config.order, base_model=config.model, **more)  # fmt: skip
 
     def _keep(self, scores: dict[str, float] | None) -> None:

@@ -54,6 +54,9 @@ class TrainConfig(Columns):
     loss: str | None = option(
         None, "order-free: every valid next token is right (always for groov; also for one2seq and pusl)", LOSSES
     )
+    mu: float | None = option(
+        None, "mean keyphrases per item that scores and defaults refer to (default: the training file's)", minimum=0.0
+    )
     max_source_length: int = option(256, "document tokens; longer ones are cut", minimum=2)
     max_target_length: int = option(256, "target tokens; longer targets are cut between keyphrases", minimum=4)
     max_phrase_tokens: int = option(48, "keyphrases with more tokens are left out", minimum=1)

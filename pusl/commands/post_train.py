@@ -1,0 +1,69 @@
+"""PUSL+PT: trains a model again on rich training items and on items it completed itself.
+
+raw items have more keyphrases than the mean μ; synthetic ones had fewer, the model added its own, and
+they are kept only if they now have more than μ. What was kept and rejected stands in
+OUT/selection/selection.json. A killed run goes on with --resume.
+
+example:
+  pusl post-train --model models/pusl --train train.jsonl --dev dev.jsonl --out models/pusl-pt
+  pusl post-train --model models/pusl --train train.jsonl --out models/raw-only --sources raw
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from eval.files import InputError
+from pusl.config import add_flags, build
+from pusl.posttraining import Selection
+from pusl.training_config import TrainConfig
+
+INHERITED = (
+    "paradigm", "model", "train", "out", "loss", "order", "max_source_length", "vocab_size", "fp16", "mu",
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of the selection and of the second training."""
+    parser.add_argument("--model", required=True, metavar="DIR", help="a model folder made by `pusl train`")
+    parser.add_argument("--train", required=True, metavar="FILE", help="the training file of that model")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for the new model")
+    parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
+    parser.add_argument("--force", action="store_true", help="replace the run in --out")
+    parser.add_argument("--generate-workers", type=int, metavar="N", help="processes for the synthetic part")
+    add_flags(parser.add_argument_group("selection"), Selection)  # type: ignore[arg-type]
+    add_flags(parser.add_argument_group("training"), TrainConfig, skip=INHERITED)  # type: ignore[arg-type]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Selects, trains, reports."""
+    from pusl.posttraining import post_train
+    from pusl.training import TrainingError
+
+    given = {"epochs": 3.0, **vars(args)}  # paper: 3 epochs
+    names = {field.name for field in dataclasses.fields(TrainConfig)} - set(INHERITED) | {"train"}
+    config = build(TrainConfig, {name: value for name, value in given.items() if name in names})
+    if args.generate_workers is not None and args.generate_workers < 1:
+        raise InputError(f"--generate-workers is {args.generate_workers}; it must be at least 1")
+    try:
+        result, report = post_train(
+            args.model, args.out, config, build(Selection, args), resume=args.resume, force=args.force,
+            workers=args.generate_workers,
+        )  # fmt: skip
+    except TrainingError as error:
+        print(f"pusl: {error}", file=sys.stderr)
+        return 1
+    if "raw" in report:
+        print(f"raw: {report['raw']['kept']:,} items with more than μ = {report['mu']:.2f} keyphrases")
+    if "synthetic" in report:
+        part = report["synthetic"]
+        print(f"synthetic: {part['kept']:,} of {part['candidates']:,} kept, {part['rejected']:,} rejected, "
+              f"{part['phrases_added']:,} keyphrases added")  # fmt: skip
+    if not result.finished:
+        print(f"pusl: stopped at step {result.steps}; the same command with --resume goes on", file=sys.stderr)
+        return 130
+    best = result.best or {}
+    print(f"{result.path}: {result.steps} steps  " + "  ".join(f"{n} {v:.3f}" for n, v in best.items() if n != "step"))
+    return 0
