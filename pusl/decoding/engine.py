@@ -139,7 +139,7 @@ class Engine:
         self.heads, self.d_kv, self.eps = config.num_heads, config.d_kv, config.layer_norm_epsilon
         self.vocab_size = config.vocab_size
         self.embedding = model.get_input_embeddings().weight.detach().float()
-        make = make_linear(precision)
+        make = make_linear(precision, self.device)
         with torch.no_grad():
             self.encoder = [_encoder_layer(block, config, make) for block in model.encoder.block]
             memory_norm = model.encoder.final_layer_norm.weight
@@ -285,7 +285,8 @@ def _relative(block: Any) -> Callable[[int, int], Tensor]:
 
     def compute(queries: int, keys: int) -> Tensor:
         with torch.no_grad():
-            return attention.compute_bias(queries, keys)[0].detach().float()  # type: ignore[no-any-return]
+            bias: Tensor = attention.compute_bias(queries, keys)[0].detach().float()
+        return bias
 
     return compute
 

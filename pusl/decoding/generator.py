@@ -8,8 +8,9 @@ generator.generate(["Zeto X2 drone with 4k camera"], k=10)
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ import torch
 
 from eval.files import InputError
 from eval.normalize import normalize
-from pusl.checkpoint import Checkpoint, load_checkpoint
+from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
+from pusl.decoding.calibration import Calibration
 from pusl.decoding.engine import Engine
+from pusl.decoding.explain import Explanation, explain
 from pusl.decoding.phrases import search_phrases
 from pusl.decoding.plans import NOTHING, Merged, Ranked, Sequential
 from pusl.decoding.processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.sequences import Phrase, Rules, Sampling, decode_sequences
+from pusl.decoding.universe import Universe, UniverseRule
 from pusl.targets import decode_each
 from pusl.tokenizer import encode_texts
 
@@ -31,6 +35,9 @@ VOCABULARIES = ("open", "prefer", "closed")
 DEFAULT_STRATEGY = {"pusl": "beam", "one2one": "beam", "one2seq": "sequence", "groov": "sequence"}
 DEFAULT_SOURCE_LENGTH = 256
 SEQUENCE_BEAMS = 4
+FLOOR = NOTHING
+SPELLINGS = 1_000_000  # phrases whose text is remembered
+PREFER_BONUS = 3.0  # log units that leaving the universe costs under `prefer`
 
 
 @dataclass
@@ -47,9 +54,23 @@ class Prediction:
 
 
 class KeyphraseGenerator:
-    """Decodes a checkpoint of any paradigm. Making one is cheap; it keeps the prepared weights."""
+    """Decodes a checkpoint of any paradigm. It keeps prepared weights; the checkpoint itself stays usable.
 
-    def __init__(self, checkpoint: Checkpoint, *, precision: str = "fp32", threads: int | None = None) -> None:
+    Args:
+        checkpoint: model, tokenizer and paradigm.
+        precision: `fp32`, or `int8` (CPU): faster, nearly the same keyphrases.
+        threads: torch's threads for this process; None leaves them as they are.
+        universe: phrases for `closed`, `prefer` and `explain`: a `Universe` or the name of a file.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        precision: str = "fp32",
+        threads: int | None = None,
+        universe: Universe | str | Path | None = None,
+    ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
         self.checkpoint, self.precision = checkpoint, precision
@@ -58,6 +79,7 @@ class KeyphraseGenerator:
         self.max_source_length = int(defaults.get("max_source_length") or DEFAULT_SOURCE_LENGTH)
         self.max_phrase_tokens = int(defaults.get("max_phrase_tokens") or DEFAULT_PHRASE_TOKENS)
         self.engine = Engine(checkpoint.model, precision)
+        self.universe = self._universe(universe)
         # Rows that no token has were never trained and cannot be spelled.
         self.banned = tuple(range(len(self.tokenizer), self.engine.vocab_size))
         self._texts: dict[tuple[int, ...], tuple[str, str]] = {}
@@ -75,76 +97,103 @@ class KeyphraseGenerator:
         strategy: str | None = None,
         allow_repeats: bool = False,
         vocabulary: str = "open",
-        universe: Any = None,
+        universe: Universe | str | Path | None = None,
         min_score: float | None = None,
         batch_size: int = 32,
         seed: int = 0,
         temperature: float = 0.0,
         top_p: float = 1.0,
         num_beams: int | None = None,
+        floor: float = FLOOR,
+        bonus: float = PREFER_BONUS,
+        calibration: Calibration | None = None,
     ) -> list[Prediction]:
         """k keyphrases for each text, in the order of the texts.
 
         Args:
             strategy: `sequence`, `beam` or `merge` (see `plans.py`); None takes the paradigm's default.
             allow_repeats: the paper's Algorithm 1: greedy, the same phrase may come again.
-            vocabulary: `closed` gives only phrases of the universe, `prefer` favors them.
-            universe: a `Universe`, needed for `closed` and `prefer`.
-            min_score: phrases with a lower log-probability are left out.
+            vocabulary: `closed` gives only phrases of the universe; `prefer` makes leaving it cost `bonus`.
+            universe: overrides the generator's own.
+            min_score: keyphrases scored lower are left out.
             batch_size: items decoded at once; changes speed, never results.
             temperature, top_p, seed: a temperature above 0 samples; each text has its own random numbers.
             num_beams: width of the phrase search.
+            floor: a phrase of lower log-probability is junk; the item is exhausted instead.
+            calibration: turns scores into probabilities of being right.
         """
-        if k < 1:
-            raise InputError(f"k is {k}; it must be at least 1")
         strategy = strategy or DEFAULT_STRATEGY[self.paradigm]
         _check("strategy", strategy, STRATEGIES)
         _check("vocabulary", vocabulary, VOCABULARIES)
-        if vocabulary != "open":
-            raise InputError(f"vocabulary {vocabulary!r} is not available yet")
-        if batch_size < 1:
-            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
-        ids = encode_texts(self.tokenizer, texts, self.max_source_length)
+        for name, value, least in (("k", k, 1), ("batch_size", batch_size, 1), ("num_beams", num_beams or 1, 1)):
+            if value < least:
+                raise InputError(f"{name} is {value}; it must be at least {least}")
+        if temperature < 0 or not 0 < top_p <= 1:
+            raise InputError(
+                f"temperature is {temperature} and top_p {top_p}; expected at least 0, and above 0 up to 1"
+            )
+        phrases = self._universe(universe) or self.universe
+        if vocabulary != "open" and phrases is None:
+            raise InputError(f"vocabulary {vocabulary!r} needs a universe: a file of phrases")
         known = [i for i, text in enumerate(texts) if text.strip()]
-        sampling = Sampling(temperature, top_p, seed) if temperature > 0 else None
-        source = [ids[i] for i in known]
-        keys = [zlib.crc32(texts[i].encode()) for i in known]
-        if not source:
-            found: list[list[Phrase]] = []
-        elif sampling or self.paradigm in ("one2seq", "groov") or (allow_repeats and self.paradigm == "pusl"):
-            found = self._sequences(source, k, allow_repeats, batch_size, sampling, keys)
+        source = encode_texts(self.tokenizer, [texts[i] for i in known], self.max_source_length)
+        search = Search(k, strategy, allow_repeats, batch_size, num_beams, floor)
+        if temperature > 0 or self.paradigm in ("one2seq", "groov"):
+            keys = [zlib.crc32(texts[i].encode()) for i in known]
+            found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
+            found = [self._filtered(given, vocabulary, phrases) for given in found]
+        elif allow_repeats and self.paradigm == "pusl" and vocabulary == "open":
+            found = self._sequences(source, search, Sampling(), [0] * len(source))
         else:
-            found = self._search(source, k, strategy, allow_repeats, batch_size, num_beams)
+            found = self._search(source, search, self._rule(vocabulary, phrases, bonus))
         answers = [Prediction(exhausted=True) for _ in texts]
-        for i, phrases in zip(known, found, strict=True):
-            kept = [phrase for phrase in phrases if min_score is None or phrase.logprob >= min_score]
+        for i, given in zip(known, found, strict=True):
+            scored = [(one, one.logprob if calibration is None else calibration(one.logprob)) for one in given[:k]]
+            kept = [(one, score) for one, score in scored if min_score is None or score >= min_score]
             answers[i] = Prediction(
-                [self._spell(phrase.ids)[0] for phrase in kept],
-                [phrase.logprob for phrase in kept],
-                len(phrases) < k,
-                [phrase.logprob / (len(phrase.ids) + 1) for phrase in kept],
+                [self._spell(one.ids)[0] for one, _ in kept],
+                [score for _, score in kept],
+                len(kept) < k,
+                [one.logprob / (len(one.ids) + 1) for one, _ in kept],
             )
         return answers
+
+    def explain(self, text: str, keyphrases: Sequence[str]) -> list[Explanation]:
+        """Marks each keyphrase: where it stands in the text, seen in training or new, in the universe or not."""
+        return explain(text, keyphrases, self.labels, self.universe.contains if self.universe is not None else None)
+
+    @cached_property
+    def labels(self) -> frozenset[str] | None:
+        """Normalized training labels of the model folder; None if there are none."""
+        path = self.checkpoint.path
+        return frozenset(normalize(label) for label in load_labels(path)) or None if path is not None else None
+
+    def _universe(self, universe: Universe | str | Path | None) -> Universe | None:
+        if universe is None or isinstance(universe, Universe):
+            return universe
+        return Universe.open(universe, self.tokenizer)
+
+    def _rule(self, vocabulary: str, universe: Universe | None, bonus: float) -> UniverseRule | None:
+        if vocabulary == "open" or universe is None:
+            return None
+        end = self.tokens.eok if self.paradigm == "pusl" else self.tokens.eos
+        cost = None if vocabulary == "closed" else bonus
+        return UniverseRule(universe, end, self.engine.vocab_size, cost, self.engine.device)
 
     def _rules(self, k: int) -> Rules:
         return Rules(self.tokens, self.paradigm == "pusl", k, self.max_phrase_tokens, self.banned)
 
     def _sequences(
-        self,
-        source: list[list[int]],
-        k: int,
-        allow_repeats: bool,
-        batch_size: int,
-        sampling: Sampling | None,
-        keys: list[int],
+        self, source: list[list[int]], search: Search, sampling: Sampling, keys: list[int]
     ) -> list[list[Phrase]]:
-        slots = k if allow_repeats or self.paradigm != "pusl" else 2 * k
+        """One decoded sequence per text; without repeats a PUSL model gets twice as many slots to fill."""
+        if not source:
+            return []
+        slots = search.k if search.allow_repeats or self.paradigm != "pusl" else 2 * search.k
         found = decode_sequences(
-            self.engine, source, self._rules(slots), slots=batch_size, sampling=sampling, keys=keys
+            self.engine, source, self._rules(slots), slots=search.batch_size, sampling=sampling, keys=keys
         )
-        if allow_repeats:
-            return [phrases[:k] for phrases in found]
-        return [self._distinct(phrases)[:k] for phrases in found]
+        return found if search.allow_repeats else [self._distinct(phrases) for phrases in found]
 
     def _distinct(self, phrases: Sequence[Phrase]) -> list[Phrase]:
         first: dict[str, Phrase] = {}
@@ -153,32 +202,31 @@ class KeyphraseGenerator:
         first.pop("", None)
         return list(first.values())
 
-    def _search(
-        self,
-        source: list[list[int]],
-        k: int,
-        strategy: str,
-        allow_repeats: bool,
-        batch_size: int,
-        num_beams: int | None,
-    ) -> list[list[Phrase]]:
-        if strategy == "sequence" and self.paradigm == "pusl":
-            beams = num_beams or SEQUENCE_BEAMS
-            plans: Any = search_phrases(
-                self.engine, source, self._rules(k), lambda _: Sequential(k, self._form, NOTHING, allow_repeats),
-                beams=beams, slots=batch_size,
-            )  # fmt: skip
+    def _filtered(self, phrases: list[Phrase], vocabulary: str, universe: Universe | None) -> list[Phrase]:
+        """A sequence is the model's own, so a universe can only drop from it (closed) or reorder it (prefer)."""
+        if vocabulary == "open" or universe is None:
+            return phrases
+        inside = [universe.contains(self._spell(phrase.ids)[0]) for phrase in phrases]
+        kept = [phrase for phrase, known in zip(phrases, inside, strict=True) if known]
+        if vocabulary == "prefer":
+            kept += [phrase for phrase, known in zip(phrases, inside, strict=True) if not known]
+        return kept
+
+    def _search(self, source: list[list[int]], search: Search, rule: UniverseRule | None) -> list[list[Phrase]]:
+        k, strategy = search.k, search.strategy if self.paradigm == "pusl" else "beam"
+        make: Callable[[int], Any]
+        if strategy == "sequence":
+            beams = search.num_beams or SEQUENCE_BEAMS
+            make = lambda _: Sequential(k, self._form, search.floor, search.allow_repeats)  # noqa: E731
         else:
-            beams = max(num_beams or 0, k)
-            kind = Merged if strategy == "merge" and self.paradigm == "pusl" else Ranked
-            plans = search_phrases(
-                self.engine,
-                source,
-                self._rules(k),
-                lambda _: kind(k, self._form, NOTHING),
-                beams=beams,
-                slots=batch_size,
-            )
+            beams = max(search.num_beams or 0, k)
+            kind = Merged if strategy == "merge" else Ranked
+            make = lambda _: kind(k, self._form, search.floor)  # noqa: E731
+        if not source:
+            return []
+        plans: list[Any] = search_phrases(
+            self.engine, source, self._rules(k), make, beams=beams, slots=search.batch_size, constraint=rule
+        )
         return [plan.phrases() for plan in plans]
 
     def _form(self, ids: tuple[int, ...]) -> str:
@@ -188,11 +236,23 @@ class KeyphraseGenerator:
         """The text of a phrase and its compared form."""
         known = self._texts.get(ids)
         if known is None:
-            if len(self._texts) > 1_000_000:
+            if len(self._texts) >= SPELLINGS:
                 self._texts.clear()
             text = decode_each(self.tokenizer, [ids])[0].strip()
             known = self._texts[ids] = (text, normalize(text))
         return known
+
+
+@dataclass(frozen=True)
+class Search:
+    """The settings of one `generate` call that its searches need."""
+
+    k: int
+    strategy: str
+    allow_repeats: bool
+    batch_size: int
+    num_beams: int | None
+    floor: float
 
 
 def _check(name: str, value: str, allowed: Sequence[str]) -> None:

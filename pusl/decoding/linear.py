@@ -1,8 +1,9 @@
 """A weight matrix -> a prepared product with rows of activations (fp32 or int8).
 
 One rule for every product: what a row gives must not depend on the other rows of its batch, or the
-same item would get other keyphrases in another batch. oneDNN's prepacked product keeps to it at any
-number of rows and threads (`tests/test_decoding_invariance.py` checks the machine it runs on).
+same item would get other keyphrases in another batch. oneDNN's prepacked fp32 product keeps to it at
+any number of rows and threads (a test checks the machine it runs on); the int8 product is exact in
+whole numbers, and its activations are scaled row by row.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from eval.files import InputError
 
+PRECISIONS = ("fp32", "int8")
 ROW_MULTIPLE = 8  # callers pad their rows to this, so that few shapes occur and kernels are reused
 
 
@@ -24,31 +26,67 @@ def has_onednn(device: torch.device) -> bool:
 
 
 class Linear:
-    """`x @ weight.T`, prepared once. Rows must come in multiples of ROW_MULTIPLE.
+    """`x @ weight.T` in fp32, prepared once. Rows come in multiples of ROW_MULTIPLE.
 
-    `relu` is fused into the product; `residual` is added to it.
+    `relu` is applied to the product; `residual` is added to it.
     """
 
     def __init__(self, weight: Tensor, relu: bool = False) -> None:
-        self.out_features, self.in_features = weight.shape
         self.relu = relu
         self.packed = has_onednn(weight.device)
         weight = weight.detach().float().contiguous()
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, 64) if self.packed else weight
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # (N, I) -> (N, O)
+        y: Tensor
         if not self.packed:
             y = F.linear(x, self.weight)
             y = y if residual is None else y.add_(residual)
             return y.relu_() if self.relu else y
-        ops = torch.ops.mkldnn._linear_pointwise
-        if residual is not None:
-            return ops.binary(x, residual, self.weight, None, "add")  # type: ignore[no-any-return]
-        return ops(x, self.weight, None, "relu" if self.relu else "none", [], "")  # type: ignore[no-any-return]
+        product = torch.ops.mkldnn._linear_pointwise
+        if residual is None:
+            y = product(x, self.weight, None, "relu" if self.relu else "none", [], "")
+        else:
+            y = product.binary(x, residual, self.weight, None, "add")
+        return y
 
 
-def make_linear(precision: str) -> Callable[..., Linear]:
+class QuantizedLinear(Linear):
+    """The same with whole-number weights (one scale per output) and activations (one scale per row).
+
+    Without VNNI the processor adds pairs of products in 16 bits; weights of 7 bits keep them from
+    overflowing (255 * 63 * 2 < 2**15).
+    """
+
+    def __init__(self, weight: Tensor, relu: bool = False) -> None:
+        self.relu = relu
+        weight = weight.detach().float()
+        largest = 127 if _has_vnni() else 63
+        scale = (weight.abs().amax(1) / largest).clamp_min(1e-12)
+        whole = (weight / scale[:, None]).round().to(torch.int8)
+        self.weight = torch.ops.onednn.qlinear_prepack(whole, None)
+        self.scale, self.zero = scale, torch.zeros(len(scale), dtype=torch.int32)
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # (N, I) -> (N, O)
+        scale = x.abs().amax(1, keepdim=True).div_(127).clamp_min_(1e-12)  # (N, 1)
+        whole = (x / scale).add_(128.5).to(torch.uint8)  # cutting off after + .5 rounds; all values are positive
+        y: Tensor = torch.ops.onednn.qlinear_pointwise(
+            whole, 1.0, 128, self.weight, self.scale, self.zero, None, 1.0, 0, torch.float32,
+            "relu" if self.relu else "none", [], "",
+        )  # fmt: skip
+        y.mul_(scale)
+        return y if residual is None else y.add_(residual)
+
+
+def _has_vnni() -> bool:
+    capability = torch.backends.cpu.get_cpu_capability()
+    return capability.startswith("AVX512") and bool(torch.cpu._is_vnni_supported())
+
+
+def make_linear(precision: str, device: torch.device) -> Callable[..., Linear]:
     """The kind of product for a precision."""
-    if precision != "fp32":
-        raise InputError(f"precision {precision!r} is unknown; allowed: fp32")
-    return Linear
+    if precision not in PRECISIONS:
+        raise InputError(f"precision {precision!r} is unknown; allowed: {', '.join(PRECISIONS)}")
+    if precision == "int8" and not has_onednn(device):
+        raise InputError("precision 'int8' needs a CPU and a torch built with oneDNN; use fp32")
+    return QuantizedLinear if precision == "int8" else Linear

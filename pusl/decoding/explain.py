@@ -1,0 +1,60 @@
+"""A keyphrase + its text -> where it stands in the text, whether it is new, whether it is a real query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from typing import TypedDict
+
+from eval.normalize import normalize
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+class Explanation(TypedDict):
+    """One keyphrase's marks; None where there is nothing to compare with."""
+
+    present: bool  # stands in the text, word by word, in normalized form
+    offsets: list[list[int]]  # [start, end) of every occurrence, in characters of the text as given
+    seen: bool | None  # among the training labels; False: new
+    in_universe: bool | None
+
+
+def occurrences(text: str, phrase: str) -> list[list[int]]:
+    """Character ranges of the text whose words are the phrase's, compared in normalized form.
+
+    >>> occurrences("Zeto drone: the ZETO  Drone X2", "zeto drone")
+    [[0, 10], [16, 27]]
+    >>> occurrences("swordfish", "sword")
+    []
+    """
+    spans = [match.span() for match in _WORD.finditer(text)]
+    words = [normalize(text[start:end]) for start, end in spans]
+    wanted = [normalize(match.group()) for match in _WORD.finditer(phrase)]
+    if not wanted:
+        return []
+    size = len(wanted)
+    return [
+        [spans[i][0], spans[i + size - 1][1]] for i in range(len(words) - size + 1) if words[i : i + size] == wanted
+    ]
+
+
+def explain(
+    text: str,
+    keyphrases: Sequence[str],
+    labels: Collection[str] | None = None,
+    contains: Callable[[str], bool] | None = None,
+) -> list[Explanation]:
+    """Marks every keyphrase. `labels`: normalized training labels; `contains`: a universe's membership."""
+    marks: list[Explanation] = []
+    for phrase in keyphrases:
+        offsets = occurrences(text, phrase)
+        marks.append(
+            Explanation(
+                present=bool(offsets),
+                offsets=offsets,
+                seen=None if labels is None else normalize(phrase) in labels,
+                in_universe=None if contains is None else contains(phrase),
+            )
+        )
+    return marks
