@@ -11,7 +11,11 @@ from typing import Any
 
 from eval.normalize import normalize
 
-STRATEGIES = {"unique": "k different keyphrases"}
+STRATEGY_HELP = {
+    "beam": "One search ranks whole phrases by probability. Fast.",
+    "sequence": "One phrase after the other, each the best not yet given.",
+    "merge": "The beam's ranking, corrected by what would come second. Slower.",
+}
 
 
 class Inference:
@@ -31,19 +35,25 @@ class Inference:
         self.name = Path(model).resolve().name
         self.generator = KeyphraseGenerator.from_pretrained(model, precision=precision, threads=threads)
         self.labels = {normalize(label) for label in load_labels(model)}
-        self.universe = None
+        self.universe = self._open(universe) if universe else None
         self.batch_size = batch_size
         self.generator.generate(["warm up"], 1)
 
     def info(self) -> dict[str, Any]:
         """What `GET /v1/model` tells."""
-        defaults = {"k": self.generator.checkpoint.defaults.get("k", 10), "strategy": "unique"}
+        from pusl.decoding.generator import DEFAULT_STRATEGY, STRATEGIES, VOCABULARIES
+
+        paradigm = self.generator.paradigm
+        strategies = STRATEGIES if paradigm == "pusl" else (DEFAULT_STRATEGY[paradigm],)
         return {
             "model": self.name,
-            "paradigm": self.generator.checkpoint.paradigm,
-            "strategies": STRATEGIES,
-            "vocabularies": ["open"] if self.universe is None else ["open", "prefer", "closed"],
-            "defaults": defaults,
+            "paradigm": paradigm,
+            "strategies": {name: STRATEGY_HELP.get(name, "") for name in strategies},
+            "vocabularies": list(VOCABULARIES) if self.universe is not None else ["open"],
+            "defaults": {
+                "k": int(self.generator.checkpoint.defaults.get("k") or 10),
+                "strategy": DEFAULT_STRATEGY[paradigm],
+            },
         }
 
     def answer(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -51,16 +61,26 @@ class Inference:
         chosen = {name: value for name, value in options.items() if value is not None and name != "explain"}
         found = self.generator.generate(texts, batch_size=self.batch_size, universe=self.universe, **chosen)
         results = []
-        for text, prediction in zip(texts, found, strict=True):
-            result = {
-                "keyphrases": prediction.keyphrases,
-                "scores": prediction.scores,
-                "exhausted": prediction.exhausted,
-            }
+        for text, one in zip(texts, found, strict=True):
+            result: dict[str, Any] = {
+                "keyphrases": one.keyphrases, "scores": [round(score, 6) for score in one.scores],
+                "exhausted": one.exhausted,
+            }  # fmt: skip
             if options.get("explain"):
-                result["marks"] = [
-                    {"present": normalize(p) in normalize(text), "new": None, "in_universe": None}
-                    for p in prediction.keyphrases
-                ]
+                words = f" {normalize(text)} "
+                result["marks"] = [self._mark(phrase, words) for phrase in one.keyphrases]
             results.append(result)
         return results
+
+    def _mark(self, phrase: str, text: str) -> dict[str, Any]:
+        form = normalize(phrase)
+        return {
+            "present": form in text,
+            "new": form not in self.labels if self.labels else None,
+            "in_universe": self.universe.contains(phrase) if self.universe is not None else None,
+        }
+
+    def _open(self, path: str) -> Any:
+        from pusl.decoding.universe import Universe
+
+        return Universe.build(path, self.generator.tokenizer)

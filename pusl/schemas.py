@@ -21,10 +21,12 @@ class KeyphraseRequest(BaseModel):
     ] = "open"
     allow_repeats: Annotated[bool, Field(strict=True, description="Keep repeated keyphrases.")] = False
     min_score: Annotated[float | None, Field(description="Leave out keyphrases that score below this.")] = None
-    temperature: Annotated[float | None, Field(gt=0, le=10, description="For the strategy `sample`.")] = None
-    top_p: Annotated[float | None, Field(gt=0, le=1, description="For the strategy `sample`.")] = None
+    temperature: Annotated[float | None, Field(ge=0, le=10, description="Above 0 samples instead of searching.")] = None
+    top_p: Annotated[
+        float | None, Field(gt=0, le=1, description="Sampling: the likeliest tokens that sum to this.")
+    ] = None
     num_beams: Annotated[int | None, Field(ge=1, le=64, strict=True, description="Width of the beam.")] = None
-    seed: Annotated[int, Field(ge=0, lt=2**31, strict=True, description="For the strategy `sample`.")] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**31, strict=True, description="Sampling: each text has its own numbers.")] = 0
     explain: Annotated[bool, Field(strict=True, description="Add marks: present, new, in universe.")] = False
 
 

@@ -371,12 +371,14 @@ def serve(config: ServeConfig) -> None:
 
 def bind(host: str, port: int) -> socket.socket:
     """A bound socket, or an InputError that says what is in the way."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"--host {host} --port {port}: cannot listen there ({reason}); try another --port") from None
+    with contextlib.ExitStack() as undo:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = undo.enter_context(socket.socket(family, kind, protocol))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InputError(f"--host {host} --port {port}: cannot listen there ({reason}); try another") from None
+        undo.pop_all()
     return listener

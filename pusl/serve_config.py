@@ -6,7 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from eval.files import InputError
+from eval.files import InputError, check_input
 from pusl.config import option
 
 
@@ -50,4 +50,8 @@ def check_config(config: ServeConfig) -> ServeConfig:
         raise InputError(f"--max-texts {config.max_texts} is over --max-queue {config.max_queue}: no such request fits")
     if not (Path(config.model) / "pusl.json").is_file():
         raise InputError(f"--model {config.model}: not a PUSL model folder (it has no pusl.json)")
+    if config.port > 65535:
+        raise InputError(f"--port {config.port}: there are only ports up to 65535")
+    if config.universe is not None:
+        check_input(config.universe)
     return config

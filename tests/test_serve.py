@@ -1,0 +1,391 @@
+"""`pusl serve` as a process, spoken to over real HTTP: answers, limits, faults, shutdown."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server_process import LABELS, Server, make_text, tiny_model
+
+from pusl.cli import main
+
+pytest.importorskip("fastapi", reason="needs the extra `serve`")
+KEY = "s3cret-key"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("served") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def servers(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    """A roomy one with a universe, and a cramped one that wants a key; started together to save time."""
+    universe = tmp_path_factory.mktemp("universe") / "universe.txt"
+    universe.write_text("hiking boots\nleather shoes\ntravel mug\nwarm winter jacket\nred tent\n")
+    narrow = "--max-batch 1 --max-queue 6 --max-texts 6 --max-wait-ms 0 --timeout 4 --api-key-env TEST_KEY"
+    with (
+        Server(model, "--timeout", "120") as roomy,
+        Server(model, *narrow.split(), environment={"TEST_KEY": KEY}) as cramped,
+    ):
+        status, answer, headers = roomy.ask(["x"])  # alive before it is ready
+        assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "loading", "2")
+        assert roomy.call("GET", "/healthz")[0] == 200
+        yield roomy.wait_ready(), cramped.wait_ready()
+
+
+@pytest.fixture(scope="module")
+def server(servers: tuple[Server, Server]) -> Server:
+    return servers[0]
+
+
+@pytest.fixture(scope="module")
+def cramped(servers: tuple[Server, Server]) -> Server:
+    return servers[1]
+
+
+@pytest.fixture(scope="module")
+def generator(model: Path) -> Any:
+    from pusl.decoding.generator import KeyphraseGenerator
+
+    return KeyphraseGenerator.from_pretrained(model, threads=1)
+
+
+def post(server: Server, body: Any, **headers: str) -> tuple[int, Any, dict[str, str]]:
+    return server.call("POST", "/v1/keyphrases", body, {"Authorization": f"Bearer {KEY}", **headers})
+
+
+def same(result: dict[str, Any], prediction: Any) -> bool:
+    close = all(abs(a - b) < 1e-3 for a, b in zip(result["scores"], prediction.scores, strict=True))
+    return result["keyphrases"] == prediction.keyphrases and result["exhausted"] == prediction.exhausted and close
+
+
+def test_answers_equal_offline_generation_whatever_the_batch_mates(server: Server, generator: Any) -> None:
+    texts = [make_text(seed, 4 + seed % 20) for seed in range(60)]
+    expected = {k: generator.generate(texts, k) for k in (3, 5)}
+    before = server.metric("pusl_batch_texts_count")
+
+    def ask(index: int) -> tuple[int, Any, dict[str, str]]:
+        return server.ask([texts[index]], k=3 if index % 2 else 5)
+
+    with ThreadPoolExecutor(30) as pool:
+        answers = list(pool.map(ask, range(60)))
+    for index, (status, answer, _) in enumerate(answers):
+        assert status == 200
+        assert same(answer["results"][0], expected[answer["k"]][index])
+    assert server.metric("pusl_batch_texts_count") - before < 40  # batches were shared between requests
+    status, answer, _ = server.ask(texts, k=5)
+    assert status == 200
+    assert all(same(result, wanted) for result, wanted in zip(answer["results"], expected[5], strict=True))
+
+
+def test_defaults_come_from_the_model(server: Server) -> None:
+    status, about, _ = server.call("GET", "/v1/model")
+    assert status == 200
+    assert about["model"] == "tiny"
+    assert about["defaults"]["k"] == 5
+    assert about["vocabularies"] == ["open", "prefer", "closed"]
+    assert about["defaults"]["strategy"] in about["strategies"]
+    status, answer, headers = server.ask([make_text(1)])
+    assert status == 200
+    assert answer["k"] == 5
+    assert "marks" not in answer["results"][0]
+    assert headers["x-request-id"]
+
+
+def test_every_strategy_offered_works(server: Server) -> None:
+    for strategy in server.call("GET", "/v1/model")[1]["strategies"]:
+        status, answer, _ = server.ask([make_text(2)], k=3, strategy=strategy)
+        assert status == 200, answer
+        assert len(answer["results"][0]["keyphrases"]) <= 3
+
+
+def test_explain_marks_and_closed_vocabulary(server: Server) -> None:
+    text = "Waterproof hiking boots and a red tent"
+    status, answer, _ = server.ask([text], k=5, vocabulary="closed", explain=True)
+    assert status == 200
+    result = answer["results"][0]
+    assert result["keyphrases"]
+    for phrase, mark in zip(result["keyphrases"], result["marks"], strict=True):
+        assert mark["in_universe"] is True
+        assert mark["present"] is (phrase in text.lower())
+        assert mark["new"] is (phrase not in LABELS)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        (b"{", 400, "not JSON"),
+        (b"", 422, "body"),
+        (b"\xff\xfe{}", 400, "not JSON"),
+        (b"[" * 100_000, 400, "not JSON"),
+        (b'{"texts": ["a"], "k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
+        (b'{"texts": ["a"], "min_score": NaN}', 422, "min_score"),
+        (b'{"texts": ["\\ud800"]}', 422, "texts.0"),
+        (b"[]", 422, "body"),
+        ({"texts": []}, 422, "texts"),
+        ({"texts": "a"}, 422, "texts"),
+        ({"texts": [None]}, 422, "texts.0"),
+        ({"k": 3}, 422, "texts"),
+        ({"texts": ["a"], "k": 0}, 422, "k"),
+        ({"texts": ["a"], "k": "5"}, 422, "k"),
+        ({"texts": ["a"], "k": True}, 422, "k"),
+        ({"texts": ["a"], "k": 51}, 422, "limit of 50"),
+        ({"texts": ["a"], "strategy": "nope"}, 422, "strategy"),
+        ({"texts": ["a"], "vocabulary": "nope"}, 422, "vocabulary"),
+        ({"texts": ["a"], "top_k": 5}, 422, "top_k"),
+        ({"texts": ["a"] * 257}, 413, "at most 256"),
+        ({"texts": ["a" * 20_001]}, 413, "at most 20000"),
+        ({"texts": ["a" * 19_000] * 250}, 413, "bytes"),
+    ],
+)  # fmt: skip
+def test_bad_bodies_get_a_clear_answer(server: Server, body: Any, status: int, message: str) -> None:
+    found, answer, _ = server.call("POST", "/v1/keyphrases", body)
+    assert found == status, answer
+    assert message in answer["error"]["message"]
+    assert answer["error"]["code"]
+
+
+def test_wrong_paths_methods_and_types(server: Server) -> None:
+    assert server.call("GET", "/nope")[0] == 404
+    assert server.call("GET", "/v1/keyphrases")[0] == 405
+    assert server.call("POST", "/v1/keyphrases", b"x", {"Content-Type": "text/plain"})[0] == 415
+    assert server.call("GET", "/nope")[1]["error"]["code"] == "not_found"
+
+
+def test_odd_texts_are_answered(server: Server) -> None:
+    texts = ["", "   ", "\u0000", "<bok> <eok> </s>", "日本語 🎒", "é" * 20_000]
+    status, answer, _ = server.ask(texts, k=2)
+    assert status == 200
+    assert len(answer["results"]) == len(texts)
+
+
+def test_a_chunked_body_that_is_too_big_is_cut_off(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        head = "POST /v1/keyphrases HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        connection.sendall((head + "Transfer-Encoding: chunked\r\n\r\n").encode())
+        answer = b""
+        with contextlib.suppress(ConnectionError):  # the server may hang up once it has seen enough
+            for _ in range(6):  # no Content-Length tells the size beforehand
+                connection.sendall(b"100000\r\n" + b"x" * 0x100000 + b"\r\n")
+            answer = connection.recv(4096)
+        assert b" 413 " in answer or answer == b""
+    assert server.metric('pusl_http_requests_total{path="/v1/keyphrases",status="413"}') >= 1
+
+
+def test_pages_are_self_contained(server: Server) -> None:
+    for path in ("/", "/docs"):
+        status, html, headers = server.call("GET", path)
+        assert status == 200
+        assert "default-src 'none'" in headers["content-security-policy"]
+        loads = re.findall(r"""\bsrc=|@import|\burl\(|<iframe|rel="stylesheet""", html)
+        assert not loads, f"{path} loads something"
+        outside = [part for part in html.split("http")[1:] if part.startswith(("://", "s://"))]
+        assert all(part.startswith("://www.w3.org/2000/svg") for part in outside)
+
+
+def test_openapi_describes_fields_and_limits(server: Server) -> None:
+    status, api, _ = server.call("GET", "/openapi.json")
+    assert status == 200
+    fields = api["components"]["schemas"]["KeyphraseRequest"]["properties"]
+    assert fields["k"]["anyOf"][0]["maximum"] == 50
+    assert fields["texts"]["maxItems"] == 256
+    answers = api["paths"]["/v1/keyphrases"]["post"]["responses"]
+    assert {"200", "401", "413", "422", "429", "503", "504"} <= set(answers)
+
+
+def test_metrics_count(server: Server) -> None:
+    texts, requests = "pusl_texts_total", 'pusl_http_requests_total{path="/v1/keyphrases",status="200"}'
+    before = server.metric(texts), server.metric(requests)
+    server.ask([make_text(1), make_text(2), make_text(3)], k=2)
+    assert (server.metric(texts), server.metric(requests)) == (before[0] + 3, before[1] + 1)
+    assert server.metric("pusl_ready") == 1
+
+
+def test_logs_are_json_and_hold_no_text(server: Server) -> None:
+    body = {"texts": ["unmistakable secret phrase"], "k": 2}
+    server.call("POST", "/v1/keyphrases", body, {"X-Request-ID": "my-id.1"})
+    server.call("POST", "/v1/keyphrases", {"texts": "unmistakable secret phrase"})
+    server.call("GET", "/unmistakable?secret=phrase")
+    lines = server.log_lines()
+    mine = next(line for line in lines if line.get("request_id") == "my-id.1")
+    assert (mine["status"], mine["texts"], mine["k"], mine["path"]) == (200, 1, 2, "/v1/keyphrases")
+    assert "unmistakable" not in server.read_log()
+    assert "secret" not in server.read_log()
+
+
+def test_a_killed_model_process_is_replaced_and_nothing_is_lost(server: Server, generator: Any) -> None:
+    restarts = server.metric("pusl_worker_restarts")
+    texts = [make_text(seed) for seed in range(60)]
+    expected = generator.generate(texts, 5)
+    with ThreadPoolExecutor(6) as pool:
+        with server.frozen_worker() as pid:
+            waiting = [pool.submit(server.ask, texts[i : i + 10], k=5) for i in range(0, 60, 10)]
+            wait_until(server, "pusl_http_open_requests 7.0")
+            os.kill(pid, signal.SIGKILL)
+        answers = [one.result() for one in waiting]
+    assert [status for status, _, _ in answers] == [200] * 6
+    results = [result for _, answer, _ in answers for result in answer["results"]]
+    assert all(same(result, wanted) for result, wanted in zip(results, expected, strict=True))
+    assert server.metric("pusl_worker_restarts") == restarts + 1
+    assert server.call("GET", "/readyz")[0] == 200
+
+
+def test_the_key_is_needed_where_it_matters(cramped: Server) -> None:
+    body = {"texts": ["x"], "k": 1}
+    assert cramped.call("POST", "/v1/keyphrases", body)[0] == 401
+    assert cramped.call("POST", "/v1/keyphrases", body, {"Authorization": "Bearer wrong"})[0] == 401
+    assert cramped.call("POST", "/v1/keyphrases", body, {"Authorization": "Bearer s3cret-ke\xff"})[0] == 401
+    status, answer, headers = cramped.call("GET", "/metrics")
+    assert (status, answer["error"]["code"], headers["www-authenticate"]) == (401, "unauthorized", "Bearer")
+    assert cramped.call("POST", "/v1/keyphrases", body, {"X-API-Key": KEY})[0] == 200
+    assert post(cramped, body)[0] == 200
+    for path in ("/healthz", "/readyz", "/", "/docs", "/openapi.json"):
+        assert cramped.call("GET", path)[0] == 200
+    assert KEY not in cramped.read_log()
+
+
+def wait_until(server: Server, *lines: str) -> None:
+    """Until all these lines stand in /metrics."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        text = server.call("GET", "/metrics", headers={"X-API-Key": KEY})[1]
+        if all(f"\n{line}\n" in text for line in lines):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"waited in vain for {lines}: {text}")
+
+
+def idle(server: Server) -> None:
+    wait_until(server, "pusl_queue_texts 0.0", "pusl_http_open_requests 1.0")  # the one is this request itself
+
+
+def test_overload_is_refused_at_once_and_the_rest_is_answered(cramped: Server) -> None:
+    def ask(seed: int) -> tuple[int, float, dict[str, str]]:
+        begun = time.monotonic()
+        status, _, headers = post(cramped, {"texts": [make_text(seed), make_text(seed + 1)], "k": 2})
+        return status, time.monotonic() - begun, headers
+
+    idle(cramped)
+    with ThreadPoolExecutor(20) as pool:
+        with cramped.frozen_worker():
+            answers = [pool.submit(ask, seed) for seed in range(20)]
+            # One text is in the frozen worker and at most 6 wait: 3 requests of 2 texts are in, 17 are refused.
+            wait_until(cramped, 'pusl_http_requests_total{path="/v1/keyphrases",status="429"} 17.0')
+        found = [answer.result() for answer in answers]
+    assert sorted(status for status, _, _ in found) == [200] * 3 + [429] * 17
+    for status, seconds, headers in found:
+        if status == 429:
+            assert 1 <= int(headers["retry-after"]) <= 60
+            assert seconds < 2
+
+
+def test_a_model_that_hangs_gives_504_and_the_queue_is_freed(cramped: Server) -> None:
+    idle(cramped)
+    with ThreadPoolExecutor(3) as pool, cramped.frozen_worker():
+        answers = list(pool.map(lambda seed: post(cramped, {"texts": [make_text(seed)] * 2, "k": 2}), range(3)))
+        assert [status for status, _, _ in answers] == [504] * 3
+        assert "within 4 s" in answers[0][1]["error"]["message"]
+        idle(cramped)
+    assert post(cramped, {"texts": ["x"], "k": 1})[0] == 200
+
+
+def test_work_of_a_client_that_left_is_dropped(cramped: Server) -> None:
+    idle(cramped)
+    body = json.dumps({"texts": [make_text(1)] * 6, "k": 2}).encode()
+    head = f"POST /v1/keyphrases HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: {KEY}\r\n"
+    with cramped.frozen_worker():
+        with socket.create_connection(("127.0.0.1", cramped.port)) as connection:
+            connection.sendall(f"{head}X-Request-ID: leaver\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            wait_until(cramped, "pusl_queue_texts 5.0")
+        wait_until(cramped, "pusl_queue_texts 0.0", 'pusl_texts_dropped_total{reason="client_gone"} 5.0')
+    assert next(line for line in cramped.log_lines() if line.get("request_id") == "leaver")["status"] == 499
+    assert post(cramped, {"texts": ["x"], "k": 1})[0] == 200
+
+
+def test_slow_uploads_and_slow_readers_do_not_block_others(cramped: Server) -> None:
+    idle(cramped)
+    head = f"POST /v1/keyphrases HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: {KEY}\r\n"
+    with (
+        socket.create_connection(("127.0.0.1", cramped.port), timeout=30) as uploader,
+        socket.create_connection(("127.0.0.1", cramped.port), timeout=30) as reader,
+    ):
+        uploader.sendall(f"{head}Content-Length: 1000\r\n\r\n{{".encode())
+        body = json.dumps({"texts": ["x"], "k": 2}).encode()
+        reader.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)  # and reads much later
+        for _ in range(5):
+            assert post(cramped, {"texts": ["y"], "k": 1})[0] == 200
+        assert b" 408 " in uploader.recv(4096)
+        assert b" 200 " in reader.recv(4096)
+
+
+def test_sigterm_answers_what_was_accepted(cramped: Server, generator: Any) -> None:
+    """The last test with this server."""
+    idle(cramped)
+    texts = [make_text(seed, 20) for seed in range(6)]
+    with ThreadPoolExecutor(3) as pool:
+        with cramped.frozen_worker():
+            waiting = [pool.submit(post, cramped, {"texts": texts[i : i + 2], "k": 4}) for i in (0, 2, 4)]
+            wait_until(cramped, "pusl_queue_texts 5.0")
+            cramped.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            with pytest.raises(ConnectionError):  # nothing new is taken
+                cramped.call("GET", "/healthz")
+        answers = [one.result() for one in waiting]
+    assert cramped.stop() == 0
+    assert [status for status, _, _ in answers] == [200] * 3
+    results = [result for _, answer, _ in answers for result in answer["results"]]
+    assert all(same(result, wanted) for result, wanted in zip(results, generator.generate(texts, 4), strict=True))
+    assert json.loads(cramped.last_log.splitlines()[-1])["event"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--model", "nowhere"], "not a PUSL model"),
+        (["--model", "{model}", "--port", "{busy}"], "cannot listen there"),
+        (["--model", "{model}", "--host", "no such host"], "cannot listen there"),
+        (["--model", "{model}", "--port", "70000"], "--port 70000"),
+        (["--model", "{model}", "--api-key-env", "UNSET_KEY_VARIABLE"], "UNSET_KEY_VARIABLE"),
+        (["--model", "{model}", "--max-queue", "5"], "--max-queue 5"),
+        (["--model", "{model}", "--workers", "0"], "workers"),
+        (["--model", "{model}", "--universe", "nowhere.txt"], "nowhere.txt"),
+        ([], "--model"),
+    ],
+)
+def test_bad_flags_are_exit_code_2(
+    model: Path, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        filled = [flag.format(model=model, busy=busy.getsockname()[1]) for flag in flags]
+        try:
+            code = main(["serve", *filled])
+        except SystemExit as stopped:
+            code = stopped.code
+    told = capsys.readouterr().err
+    assert code == 2
+    assert message in told
+    assert "Traceback" not in told
+    assert len(told.strip().splitlines()) <= 2
+
+
+def test_a_damaged_model_is_exit_code_2_and_not_a_dead_service(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in model.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "model.safetensors").write_bytes(b"not a model")
+    assert main(["serve", "--model", str(tmp_path), "--port", "0"]) == 2
+    assert "cannot be loaded" in capsys.readouterr().err
