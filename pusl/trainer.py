@@ -90,6 +90,7 @@ class KeyphraseTrainer(Trainer):
         self.log({PREFIX + name: value for name, value in scores.items()})
         if is_stale(self.state.log_history, self.metric, self.patience):
             self.control.should_training_stop = True
+        self.control.should_evaluate = False  # or the end of the epoch would ask again
         self.model.train()
         self.seconds["dev"] += time.perf_counter() - began
         return scores
@@ -108,7 +109,10 @@ def is_stale(log: list[dict[str, float]], metric: str, patience: int) -> bool:
     (True, False, False)
     """
     values = dev_history(log, metric)
-    return bool(patience) and len(values) > patience and max(values[-patience:]) <= max(values[:-patience])
+    if not patience or len(values) <= patience:
+        return False
+    # A model that has not got anything right yet is still warming up, not stale.
+    return 0 < max(values[:-patience]) and max(values[-patience:]) <= max(values[:-patience])
 
 
 class Progress(TrainerCallback):
@@ -165,6 +169,7 @@ class Checkpoints(TrainerCallback):
             # Without this mark (a kill while writing) the checkpoint before it is used.
             (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
             self.saved(state)
+        control.should_save = False  # or the end of the epoch would ask again
 
 
 class StopSignal:
