@@ -67,9 +67,9 @@ def build_report(
     notes: str,
 ) -> str:
     """The page as a string."""
-    first = evaluate(
-        references, next(iter(predictions.values())), k=[1], train=train, normalization=normalization, bootstrap=0
-    )
+    # No column of the page needs propensities, so none are estimated.
+    shared: dict[str, Any] = {"train": train, "normalization": normalization, "propensity": "none", "seed": seed}
+    first = evaluate(references, next(iter(predictions.values())), k=[1], bootstrap=0, **shared)
     mu = first["mu"]
     middle = max(1, math.floor(mu + 0.5)) if mu else 5
     double = max(1, math.floor(2 * mu + 0.5)) if mu else 10
@@ -78,10 +78,7 @@ def build_report(
 
     def score(truth: str | Path) -> Results:
         return {
-            name: dict(
-                evaluate(truth, path, k=ks, train=train, universe=universe, normalization=normalization, seed=seed)
-            )
-            for name, path in predictions.items()
+            name: dict(evaluate(truth, path, k=ks, universe=universe, **shared)) for name, path in predictions.items()
         }
 
     observed = score(references)
