@@ -100,12 +100,12 @@ def pooled_recall(counts: LabelCounts, chosen: Flags) -> float | None:
 
 
 def bin_names(edges: Sequence[int] = BIN_EDGES) -> list[str]:
-    """The bins of training frequency.
+    """The bins of training frequency by their lower edges; 0 (unseen) is always a bin of its own.
 
     >>> bin_names()
     ['0', '1-9', '10-99', '100-999', '1000+']
     """
-    full = [0, *edges]
+    full = sorted({0, 1, *edges})
     names = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(full)]
     return [*names, f"{full[-1]}+"]
 
@@ -116,7 +116,7 @@ def bin_of(frequency: NDArray[np.int64], edges: Sequence[int] = BIN_EDGES) -> ND
     >>> bin_of(np.array([0, 1, 9, 10, 5000])).tolist()
     [0, 1, 1, 2, 4]
     """
-    return np.asarray(np.searchsorted(np.asarray(edges), frequency, side="right"), np.int64)
+    return np.asarray(np.searchsorted(np.asarray(sorted({1, *edges})), frequency, side="right"), np.int64)
 
 
 def _share(top: Counts, bottom: Counts) -> Floats:

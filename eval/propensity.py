@@ -106,10 +106,9 @@ def fit(
         }
 
     def residuals(vector: Floats) -> Floats:
-        # Not clipped at 1: beyond it the curve must still lead back.
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):  # a step may go too far; the clip makes it a bad one
             guess = _FORMULAS[model](found, n, unpack(vector))
-        return 1 / np.clip(np.nan_to_num(guess, nan=SMALLEST), SMALLEST, None) - wanted
+        return 1 / _clip(np.nan_to_num(guess, nan=SMALLEST)) - wanted
 
     begin = {**_STARTS[model], **(start or {})}
     packed = [begin[name] if name in _FREE else math.log(begin[name]) for name in names]

@@ -154,10 +154,7 @@ def test_bom_crlf_and_blank_lines_are_fine(files):
 def test_empty_file(files, capsys, which, content):
     name = "empty.jsonl" if which in ("references", "predictions", "train") else "empty.txt"
     Path(name).write_bytes(content)
-    if which in ("references", "predictions"):
-        code = run(**{which: name})
-    else:
-        code = run(f"--{which}", name)
+    code = run(**{which: name}) if which in ("references", "predictions") else run(f"--{which}", name)
     check(capsys, code, name, "expected at least one")
 
 

@@ -131,8 +131,6 @@ def test_every_file_kind_gives_the_same_records(lists, ending):
         if ending == "parquet":
             pytest.importorskip("pyarrow")
         write_rows(path, rows)
-        if ending in ("csv", "tsv") and any("\r" in phrase for x in lists for phrase in x):
-            return  # JSON in the cell escapes it, so this never loses anything; covered by jsonl
         found = list(read_predictions(path))
         assert [(p.id, p.keyphrases, p.scores) for p in found] == [
             (r["id"], r["keyphrases"], r["scores"]) for r in rows
@@ -140,16 +138,15 @@ def test_every_file_kind_gives_the_same_records(lists, ending):
         assert [r.keyphrases for r in read_references(path)] == [r["keyphrases"] for r in rows]
 
 
+FIELDS = st.sampled_from(["id", "keyphrases", "scores", "counts", "group", "text", "exhausted", "x"])
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=5), max_leaves=8
+)
+
+
 @settings(max_examples=150, deadline=None)
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-            st.sampled_from(["id", "keyphrases", "scores", "counts", "group", "text", "exhausted", "x"]), inner, max_size=5
-        ),
-        max_leaves=8,
-    )
-)  # fmt: skip
+@given(anything)
 def test_any_json_line_is_a_record_or_a_clear_error(value):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "any.jsonl"
