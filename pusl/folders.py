@@ -16,28 +16,30 @@ from eval.files import InputError, write_json
 
 @contextlib.contextmanager
 def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yields (a folder beside `out` to write into, a dict for the manifest); at the end it becomes `out`.
+    """Yields (a folder to write into, a dict for the manifest); at the end the files stand in `out`.
 
-    The manifest is a JSON file that says how the folder was made and lists its `files`. Where `out`
-    is there already, the files take their place one by one: that needs `force` if one of them, or the
-    manifest, would be overwritten, and files of the earlier manifest are removed (a test file of an
-    earlier split would hold texts that are in the training file now). Other files are left alone.
+    The manifest is a JSON file that says how the folder was made and lists its `files`. A new folder
+    appears at once, by a rename. Where `out` is there already, the files are moved in one by one, the
+    manifest last: that needs `force` if one of them, or the manifest, would be overwritten, and files
+    of the earlier manifest are removed (a test file of an earlier split would hold texts that are in the
+    training file now). Other files are left alone.
     """
     out = Path(out)
     _check_folder(out, manifest, force)
-    work = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=".tmp"))
+    hidden = Path(tempfile.mkdtemp(dir=out if out.exists() else out.parent, prefix=".pusl-", suffix=".tmp"))
+    work = hidden / "new"
     about: dict[str, Any] = {}
     try:
+        work.mkdir()  # by hand: mkdtemp ignores the umask
         yield work, about
         about["files"] = sorted(path.name for path in work.iterdir())
         write_json(work / manifest, about)
-        work.chmod(0o755)
-        if out.exists() and any(out.iterdir()):
-            _replace_files(work, out, manifest, force)
+        if out.exists():
+            _move_files(work, out, manifest, force)
         else:
             os.replace(work, out)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _check_folder(out: Path, manifest: str, force: bool) -> None:
@@ -51,12 +53,12 @@ def _check_folder(out: Path, manifest: str, force: bool) -> None:
         raise InputError(f"{out.parent}: is a file; expected a folder") from None
     except PermissionError:
         raise InputError(f"{out.parent}: no permission to make this folder") from None
-    for folder in (out.parent, out):
-        if folder.exists() and not os.access(folder, os.W_OK):
-            raise InputError(f"{folder}: no permission to write here")
+    folder = out if out.exists() else out.parent
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{folder}: no permission to write here")
 
 
-def _replace_files(work: Path, out: Path, manifest: str, force: bool) -> None:
+def _move_files(work: Path, out: Path, manifest: str, force: bool) -> None:
     names = [path.name for path in work.iterdir()]
     standing = sorted(name for name in names if (out / name).exists())
     if standing and not force:

@@ -205,3 +205,14 @@ def test_a_file_in_the_way(tmp_path):
         simulate(tmp_path / "out", SimulateConfig(items=10))
     with pytest.raises(InputError, match="is a file; expected a folder"):
         simulate(tmp_path / "out" / "deeper", SimulateConfig(items=10))
+
+
+def test_the_current_folder_and_a_link_can_be_the_output(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    assert main(["data", "simulate", "--out", ".", "--items", "20"]) == 0
+    assert main(["data", "simulate", "--out", str(tmp_path / "link"), "--items", "30", "--force"]) == 0
+    expected = {"complete.jsonl", "dev.jsonl", "simulation.json", "test.jsonl", "train.jsonl", "universe.txt"}
+    assert {path.name for path in (tmp_path / "here").iterdir()} == expected
+    assert len(list(read_examples("train.jsonl"))) == 24
