@@ -191,6 +191,9 @@ def _axes(
 
 
 def _tick(x: float, y: float, text: str) -> str:
+    """A label centered under x, moved inward where it would be cut off at the right."""
+    if x + 3.2 * len(text) > WIDTH:
+        return f'<text class="tick" text-anchor="end" x="{WIDTH}" y="{y:.1f}">{text}</text>'
     return f'<text class="tick" text-anchor="middle" x="{x:.1f}" y="{y:.1f}">{text}</text>'
 
 

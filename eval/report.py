@@ -236,14 +236,8 @@ def _summary(heading: str, results: Results, middle: int, double: int, mu: float
             values = [r["scores"]["all"].get(metric) for r in results.values()]
             value = result["scores"]["all"].get(metric)
             best = len(results) > 1 and value is not None and value == max(v for v in values if v is not None)
-            cells.append(
-                _cell(
-                    metric,
-                    value,
-                    result["intervals"].get("all", {}).get(metric),
-                    best and metric[:3] not in ("New", "P@" + str(double)),
-                )
-            )
+            praised = best and not metric.startswith(("New@", "P@"))  # a higher share is not a better one
+            cells.append(_cell(metric, value, result["intervals"]["all"].get(metric), praised))
         body.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
     return (
         f'<h2>{escape(heading)}</h2><div class="scroll"><table><thead><tr><th>system</th>{head}</tr></thead>'
@@ -289,14 +283,10 @@ def _groups(results: Results, k: int) -> str:
 
     def chart(metric: str, form: Callable[[float], str]) -> str:
         def pick(result: dict[str, Any], group: str, part: str) -> Any:
-            if part == "scores":
-                table = (
-                    result["scores"]
-                    if group in groups
-                    else {g: v.get("scores", v) for g, v in result["groups"].items()}
-                )
+            if group in groups:
+                table = result[part]
             else:
-                table = result["intervals"]
+                table = result["groups"] if part == "scores" else result["intervals"]["groups"]
             return (table.get(group) or {}).get(f"{metric}@{k}")
 
         shown = [*groups, *extra]
