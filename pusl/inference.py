@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eval.normalize import normalize
-
 STRATEGY_HELP = {
     "beam": "One search ranks whole phrases by probability. Fast.",
     "sequence": "One phrase after the other, each the best not yet given.",
@@ -29,13 +27,12 @@ class Inference:
         threads: int | None = None,
         batch_size: int = 32,
     ) -> None:
-        from pusl.checkpoint import load_labels
         from pusl.decoding.generator import KeyphraseGenerator
 
         self.name = Path(model).resolve().name
-        self.generator = KeyphraseGenerator.from_pretrained(model, precision=precision, threads=threads)
-        self.labels = {normalize(label) for label in load_labels(model)}
-        self.universe = self._open(universe) if universe else None
+        self.generator = KeyphraseGenerator.from_pretrained(
+            model, precision=precision, threads=threads, universe=universe
+        )
         self.batch_size = batch_size
         self.generator.generate(["warm up"], 1)
 
@@ -49,7 +46,7 @@ class Inference:
             "model": self.name,
             "paradigm": paradigm,
             "strategies": {name: STRATEGY_HELP.get(name, "") for name in strategies},
-            "vocabularies": list(VOCABULARIES) if self.universe is not None else ["open"],
+            "vocabularies": list(VOCABULARIES) if self.generator.universe is not None else ["open"],
             "defaults": {
                 "k": int(self.generator.checkpoint.defaults.get("k") or 10),
                 "strategy": DEFAULT_STRATEGY[paradigm],
@@ -59,7 +56,7 @@ class Inference:
     def answer(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[dict[str, Any]]:
         """One dict per text, in order."""
         chosen = {name: value for name, value in options.items() if value is not None and name != "explain"}
-        found = self.generator.generate(texts, batch_size=self.batch_size, universe=self.universe, **chosen)
+        found = self.generator.generate(texts, batch_size=self.batch_size, **chosen)
         results = []
         for text, one in zip(texts, found, strict=True):
             result: dict[str, Any] = {
@@ -67,20 +64,16 @@ class Inference:
                 "exhausted": one.exhausted,
             }  # fmt: skip
             if options.get("explain"):
-                words = f" {normalize(text)} "
-                result["marks"] = [self._mark(phrase, words) for phrase in one.keyphrases]
+                result["marks"] = [_mark(seen) for seen in self.generator.explain(text, one.keyphrases)]
             results.append(result)
         return results
 
-    def _mark(self, phrase: str, text: str) -> dict[str, Any]:
-        form = normalize(phrase)
-        return {
-            "present": form in text,
-            "new": form not in self.labels if self.labels else None,
-            "in_universe": self.universe.contains(phrase) if self.universe is not None else None,
-        }
 
-    def _open(self, path: str) -> Any:
-        from pusl.decoding.universe import Universe
-
-        return Universe.build(path, self.generator.tokenizer)
+def _mark(explanation: Mapping[str, Any]) -> dict[str, Any]:
+    seen = explanation["seen"]
+    return {
+        "present": explanation["present"],
+        "offsets": explanation["offsets"],
+        "new": None if seen is None else not seen,
+        "in_universe": explanation["in_universe"],
+    }

@@ -34,6 +34,7 @@ class Mark(BaseModel):
     """What is known about one keyphrase; null where the server has no list to compare with."""
 
     present: bool = Field(description="Its words stand in the text.")
+    offsets: list[list[int]] = Field(description="[start, end) of every occurrence, in characters of the text.")
     new: bool | None = Field(description="No training item had it as a label.")
     in_universe: bool | None = Field(description="It is in the server's universe of real queries.")
 

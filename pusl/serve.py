@@ -69,8 +69,9 @@ class Service:
         self.telemetry.queued.set_function(lambda: self.batcher.queued)
         self.telemetry.restarts.set_function(lambda: sum(max(0, worker.restarts) for worker in self.workers))
         self.telemetry.ready.set_function(lambda: self.state == "ready")
-        infos = await asyncio.gather(*(worker.start() for worker in self.workers))
-        self.info = infos[0]
+        # The first one alone: it may have to build the universe's index, which the others then share.
+        self.info = await self.workers[0].start()
+        await asyncio.gather(*(worker.start() for worker in self.workers[1:]))
         for worker in self.workers:
             self._idle.put_nowait(worker)
         self.state = "ready"

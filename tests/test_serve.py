@@ -35,7 +35,7 @@ def servers(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     universe.write_text("hiking boots\nleather shoes\ntravel mug\nwarm winter jacket\nred tent\n")
     narrow = "--max-batch 1 --max-queue 6 --max-texts 6 --max-wait-ms 0 --timeout 4 --api-key-env TEST_KEY"
     with (
-        Server(model, "--timeout", "120") as roomy,
+        Server(model, "--timeout", "120", "--universe", str(universe)) as roomy,
         Server(model, *narrow.split(), environment={"TEST_KEY": KEY}) as cramped,
     ):
         status, answer, headers = roomy.ask(["x"])  # alive before it is ready
@@ -119,6 +119,7 @@ def test_explain_marks_and_closed_vocabulary(server: Server) -> None:
     for phrase, mark in zip(result["keyphrases"], result["marks"], strict=True):
         assert mark["in_universe"] is True
         assert mark["present"] is (phrase in text.lower())
+        assert [text[start:end].lower() for start, end in mark["offsets"]] == [phrase] * mark["present"]
         assert mark["new"] is (phrase not in LABELS)
 
 
