@@ -182,16 +182,21 @@ def generate_catalog(
     if strict:
         check_all(source, shard_size)
     with folder.locked():
+        run = _Run(source, folder, shard_size, folder.begin(fingerprint, force), progress)
         try:
-            run = _Run(source, folder, shard_size, folder.begin(fingerprint, force), progress)
+            if isinstance(model, ModelRecipe):
+                model.prepare()
             run.finish_all(job, engine, workers, engine_options or {})
         except InputChanged:
             if not force:
                 raise
             folder.wipe()
-            folder.begin(fingerprint, force)
-            run = _Run(source, folder, shard_size, False, progress)
+            run = _Run(source, folder, shard_size, folder.begin(fingerprint, force), progress)
             run.finish_all(job, engine, workers, engine_options or {})
+        except InputError:
+            if not folder.finished():
+                folder.wipe()  # wrong from the start: nothing to go on with
+            raise
         run.summary.items, run.summary.rejects = folder.assemble(run.shards, options.explain)
         folder.wipe()
     run.summary.seconds = time.monotonic() - began
@@ -226,7 +231,6 @@ class _Run:
                 for chunk, report in done:
                     self.count(chunk, report)
         if not self.shards:
-            self.folder.wipe()
             raise InputError(f"{self.source.path}: is empty; expected at least one item")
         self.refuse_if_nothing_usable()
 

@@ -25,6 +25,7 @@ from pusl.shards import Chunk, Item, Reject
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+LOCK = "lock"
 PREFIX = "part-"
 FIELDS = ("id", "keyphrases", "scores", "exhausted", "reason")
 PARQUET_ROWS = 20_000  # per row group, whatever the shard size, so that shards leave no trace in the file
@@ -74,7 +75,6 @@ class WorkFolder:
     def __init__(self, output: str) -> None:
         self.output = output
         self.path = output + ".parts"
-        self._lock: Any = None
 
     def part_path(self, index: int) -> str:
         """Where a shard's part stands."""
@@ -96,7 +96,7 @@ class WorkFolder:
     def begin(self, fingerprint: Row, force: bool) -> bool:
         """Takes the folder for this run; True if it goes on with an unfinished one.
 
-        The same fingerprint goes on. Another one is refused, or wiped with `force`.
+        The same fingerprint goes on. Another one is refused, or wiped with `force` or if no shard was done.
         """
         try:
             old = self.manifest()
@@ -106,7 +106,7 @@ class WorkFolder:
             old = None
         if old is not None and old.get("fingerprint") != fingerprint:
             changes = "; ".join(_differences(old.get("fingerprint") or {}, fingerprint))
-            if not force:
+            if not force and self.finished():
                 raise InputError(
                     f"{self.path} holds an unfinished run that was started otherwise ({changes}).\n"
                     "Repeat the first command to go on with it, or pass --force to start over"
@@ -115,34 +115,32 @@ class WorkFolder:
         if old is None:
             storage.check_target(self.output, force)
             storage.check_target(self.output + ".rejects", force)
-            # Parts without their manifest cannot be trusted.
-            with self.locked():
-                for name in self._part_names():
+            # What another run left here cannot be trusted.
+            for name in storage.file_names(self.path):
+                if name != LOCK:
                     storage.remove(f"{self.path}/{name}")
-                manifest = {"format": FORMAT, "fingerprint": fingerprint}
-                storage.write_bytes(f"{self.path}/{MANIFEST}", (json.dumps(manifest, indent=2) + "\n").encode())
+            manifest = {"format": FORMAT, "fingerprint": fingerprint}
+            storage.write_bytes(f"{self.path}/{MANIFEST}", (json.dumps(manifest, indent=2) + "\n").encode())
         return old is not None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the folder against a second run on the same machine; may be nested."""
-        if self._lock is not None or storage.is_url(self.path):
-            if self._lock is None:
-                storage.make_folder(self.path)
-            yield
-            return
-        import fcntl
-
+        """Holds the folder against a second run on the same machine; an empty folder goes at the end."""
         storage.make_folder(self.path)
-        with open(f"{self.path}/lock", "w") as self._lock:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"{self.path}: another run is writing this output right now; wait for it") from None
+        with contextlib.ExitStack() as stack:
+            if not storage.is_url(self.path):
+                import fcntl
+
+                lock = stack.enter_context(open(f"{self.path}/{LOCK}", "w"))
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise InputError(f"{self.path}: another run is writing this output; wait for it") from None
             try:
                 yield
             finally:
-                self._lock = None
+                if not storage.exists(f"{self.path}/{MANIFEST}"):
+                    storage.remove(self.path)
 
     def _part_names(self) -> list[str]:
         return [name for name in storage.file_names(self.path) if name.startswith(PREFIX)]

@@ -51,7 +51,18 @@ class ModelRecipe:
         """The generator with its universe bound to it."""
         from pusl.decoding.generator import KeyphraseGenerator
 
-        return KeyphraseGenerator.from_pretrained(self.model, precision=self.precision, threads=self.threads)
+        return KeyphraseGenerator.from_pretrained(
+            self.model, precision=self.precision, threads=self.threads, universe=self.universe
+        )
+
+    def prepare(self) -> None:
+        """Builds the universe's index once, before several processes want to map it."""
+        if self.universe:
+            from transformers import AutoTokenizer
+
+            from pusl.decoding.universe import Universe
+
+            Universe.open(self.universe, AutoTokenizer.from_pretrained(self.model))
 
     def fingerprint(self) -> Row:
         """Digests of the model's files and of the universe, precision and threads."""

@@ -67,7 +67,7 @@ def open_binary(path: str | Path) -> BinaryIO:
     """Opens bytes as they are stored (gzip is not unpacked), seekable."""
     if is_url(path):
         fs, inner = _remote(path)
-        return fs.open(inner, "rb")  # type: ignore[no-any-return]
+        return fs.open(inner, "rb")
     return open(check_input(path), "rb", buffering=1 << 18)
 
 
@@ -98,7 +98,6 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
         if inner.endswith(".gz"):
             with gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
                 yield packed  # type: ignore[misc]
-                packed.flush()  # as a local file has it, so that the bytes are the same
         else:
             yield raw
         raw.close()

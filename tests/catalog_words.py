@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ class WordsRecipe:
         if any("POISON" in text for text in texts) and (not self.marker or not Path(self.marker).exists()):
             if self.marker:
                 Path(self.marker).touch()
-            os._exit(9)
+            os.kill(os.getpid(), signal.SIGKILL)
         found = []
         for text in texts:
             words = list(dict.fromkeys(text.split()))[:k]

@@ -243,6 +243,7 @@ def test_an_interrupted_run_goes_on_and_a_changed_one_is_refused(
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
     with pytest.raises(InputError, match="exists already; pass --force"):
         generate(items, tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl.parts").exists()
 
 
 def test_a_change_in_the_middle_of_the_input_is_seen(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def flags(model: Path, items: Path, output: Path, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
-def rows_of(path: Path) -> list[dict[str, object]]:
+def rows_of(path: Path) -> list[dict[str, Any]]:
     return [row for _, row in read_rows(path)]
 
 
@@ -102,6 +103,22 @@ def test_workers_and_kills_change_no_byte(model: Path, items: Path, expected: Pa
     assert (tmp_path / "out.jsonl").read_bytes() == expected.read_bytes()
 
 
+def test_a_closed_universe_and_explanations(model: Path, items: Path, tmp_path: Path) -> None:
+    from pusl.checkpoint import save_labels
+
+    save_labels(model, ["drone", "zeto drone"])
+    (tmp_path / "real.txt").write_text("drone\nzeto\npro drone\n")
+    more = ("--universe", str(tmp_path / "real.txt"), "--vocabulary", "closed", "--explain")
+    assert main(flags(model, items, tmp_path / "out.jsonl", *more)) == 0
+    rows = rows_of(tmp_path / "out.jsonl")
+    assert all(sorted(row["keyphrases"]) == ["drone", "pro drone", "zeto"] and row["exhausted"] for row in rows)
+    marks = dict(zip(rows[0]["keyphrases"], rows[0]["explain"], strict=True))  # the text is "zeto bavix"
+    assert marks["zeto"] == {"present": True, "offsets": [[0, 4]], "seen": False, "in_universe": True}
+    assert marks["drone"] == {"present": False, "offsets": [], "seen": True, "in_universe": True}
+    assert main(flags(model, items, tmp_path / "out.parquet", *more)) == 0
+    assert json.loads(rows_of(tmp_path / "out.parquet")[0]["explain"]) == rows[0]["explain"]
+
+
 def test_sampling_depends_on_the_seed_and_the_text_only(model: Path, items: Path, tmp_path: Path) -> None:
     sampling = ("--temperature", "1.0", "--strategy", "sequence", "--seed")
     assert main(flags(model, items, tmp_path / "a.jsonl", *sampling, "3")) == 0
@@ -119,6 +136,7 @@ def test_sampling_depends_on_the_seed_and_the_text_only(model: Path, items: Path
         (["--input", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--output", "out.txt"], "out.txt: unknown file ending"),
         (["--text-column", "title"], "none of 60 lines can be used; line 1: no field 'title' (found: id, text)"),
+        (["--top-p", "2"], "top_p 2.0"),
         (["--llm", "gpt"], "either --model DIR (made by `pusl train`) or --llm NAME"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
