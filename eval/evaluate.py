@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from itertools import combinations
 from typing import Any, cast
@@ -176,6 +177,8 @@ def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[
         "versions": _versions(),
         "warnings": notes,
     }
+    for note in notes:
+        log.warning("warning: %s", note)
     gains = Gains(inverse, weights, in_universe, None if frequency is None else frequency > 0)
     return _Prepared(
         s, resolve_k(wanted, mu), mu, loaded, rows, gains, words, space, label_limit, frequency, subsets, provenance
@@ -198,9 +201,9 @@ def _evaluate(prepared: _Prepared, name: str, source: Source) -> Evaluation:
     }
     groups = {subset.name: subset.label for subset in prepared.subsets if subset.kind == "group"}
     own = prepared.provenance
-    notes = [*own["warnings"], *_implausible(scores["all"], ks, own["propensity"]["model"])]
+    notes = _implausible(scores["all"], ks, own["propensity"]["model"])
     for note in notes:
-        log.warning("warning: %s", note)
+        log.warning("warning: %s%s", f"{name}: " if len(prepared.rows) > 1 else "", note)
     metrics: Metrics = {
         "counts": {
             "n_items": len(prepared.references.ids),
@@ -219,7 +222,7 @@ def _evaluate(prepared: _Prepared, name: str, source: Source) -> Evaluation:
             "groups": {value: spans[label] for value, label in groups.items()},
         },
         "provenance": own | {  # type: ignore[typeddict-item]
-            "files": own["files"] | {"predictions": inputs.fingerprint(source)}, "warnings": notes,
+            "files": own["files"] | {"predictions": inputs.fingerprint(source)}, "warnings": [*own["warnings"], *notes],
         },
     }  # fmt: skip
     result = Evaluation(metrics)
@@ -290,6 +293,7 @@ def _pair(span: tuple[float, float] | None) -> list[float] | None:
     return None if span is None else list(span)
 
 
+@lru_cache
 def _versions() -> dict[str, str]:
     found = {"numpy": np.__version__}
     for name in ("pusl", "scipy"):

@@ -8,21 +8,22 @@ never all in memory.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eval.files import InputError, Row, check_input, kind_of, read_lines, read_rows
+from eval.files import InputError, Row, check_input, kind_of, read_lines, read_rows, type_name
 from eval.laziness import laziness
 from eval.matching import Offsets, Ragged, Vocabulary
 from eval.records import (
     Prediction,
     Reference,
+    check_known,
     parse_prediction,
     parse_reference,
     read_label_file,
@@ -34,6 +35,7 @@ Source: TypeAlias = (
     "str | Path | Mapping[str, Sequence[str]] | Sequence[Row] | Sequence[Reference] | Sequence[Prediction]"
 )
 CHUNK = 8192
+_STRINGS, _LISTS = frozenset((str,)), frozenset((list, tuple))
 
 
 @dataclass(frozen=True)
@@ -57,39 +59,42 @@ class Training:
     summary: dict[str, Any]
 
 
+@dataclass
+class _Chunk:
+    """Some records, field by field."""
+
+    ids: list[str]
+    phrases: list[Sequence[str]]
+    groups: list[str | None] | None = None
+    interactions: list[int] | None = None  # None when a record has no counts
+
+
 def load_references(source: Source, vocabulary: Vocabulary) -> References:
     """All references as sets of ids."""
     ids: list[str] = []
     groups: list[str | None] = []
-    interactions: list[int] = []
-    counted = True
+    interactions: list[int] | None = []
     parts = []
-    for chunk in _chunks(reference_records(source)):
-        ids.extend(record.id for record in chunk)
-        groups.extend(record.group for record in chunk)
-        counted = counted and all(record.counts is not None for record in chunk)
-        if counted:
-            interactions.extend(sum(record.counts or ()) for record in chunk)
-        parts.append(vocabulary.encode([record.keyphrases for record in chunk]).as_sets())
+    for chunk in _reference_chunks(source):
+        groups.extend(chunk.groups or [None] * len(chunk.ids))
+        ids.extend(chunk.ids)
+        interactions = _extend(interactions, chunk.interactions)
+        parts.append(vocabulary.encode(chunk.phrases).as_sets())
     if not ids:
         raise InputError(f"{name_of(source, 'references')}: no items; expected at least one record")
     sets = stack(parts)
-    return References(
-        ids,
-        {name: row for row, name in enumerate(ids)},
-        sets,
-        groups if any(group is not None for group in groups) else None,
-        laziness(sets.lengths, interactions if counted else None),
-    )
+    index = {name: row for row, name in enumerate(ids)}
+    named = groups if any(group is not None for group in groups) else None
+    return References(ids, index, sets, named, laziness(sets.lengths, interactions))
 
 
 def load_predictions(source: Source, references: References, vocabulary: Vocabulary, of: str) -> tuple[Ragged, int]:
     """One row of ids per reference, in the references' order, and how many references have none."""
     rows: list[int] = []
     parts = []
-    for chunk in _chunks(prediction_records(source, references.index, of)):
-        rows.extend(references.index[record.id] for record in chunk)
-        parts.append(vocabulary.encode([record.keyphrases for record in chunk]))
+    for chunk in _prediction_chunks(source, references.index, of):
+        rows.extend(map(references.index.__getitem__, chunk.ids))
+        parts.append(vocabulary.encode(chunk.phrases))
     if not rows:
         raise InputError(f"{name_of(source, 'predictions')}: no items; expected at least one record")
     return _placed(stack(parts), np.array(rows, np.int64), len(references.ids)), len(references.ids) - len(rows)
@@ -99,23 +104,19 @@ def load_training(source: Source, vocabulary: Vocabulary, what: str = "train") -
     """Label counts of an example file, in one streamed pass."""
     counts = np.zeros(1 << 12, np.int64)
     sizes: list[Offsets] = []
-    interactions: list[int] = []
-    counted = True
-    for chunk in _chunks(reference_records(source)):
-        sets = vocabulary.encode([record.keyphrases for record in chunk]).as_sets()
+    interactions: list[int] | None = []
+    for chunk in _reference_chunks(source):
+        sets = vocabulary.encode(chunk.phrases).as_sets()
         sizes.append(sets.lengths)
         if vocabulary.size > len(counts):
             counts = np.concatenate([counts, np.zeros(max(len(counts), vocabulary.size), np.int64)])
         found, times = np.unique(sets.ids, return_counts=True)
         counts[found] += times
-        counted = counted and all(record.counts is not None for record in chunk)
-        if counted:
-            interactions.extend(sum(record.counts or ()) for record in chunk)
+        interactions = _extend(interactions, chunk.interactions)
     if not sizes:
         raise InputError(f"{name_of(source, what)}: no items; expected at least one record")
     lengths = np.concatenate(sizes)
-    summary = laziness(lengths, interactions if counted else None)
-    return Training(len(lengths), float(lengths.mean()), counts, summary)
+    return Training(len(lengths), float(lengths.mean()), counts, laziness(lengths, interactions))
 
 
 def load_phrases(source: str | Path | Iterable[str], what: str) -> Iterator[str]:
@@ -166,40 +167,88 @@ def _weight_rows(source: str | Path | Mapping[str, float]) -> Iterator[tuple[str
         yield f"{source}:{line}", row["keyphrase"], row["weight"]
 
 
-def reference_records(source: Source) -> Iterator[Reference]:
-    """Checked references from any kind of source."""
+def _reference_chunks(source: Source) -> Iterator[_Chunk]:
+    """Checked references from any kind of source, a few thousand at a time."""
+    if _is_clean(source):
+        yield from _mapping_chunks(source)
+        return
+    for records in _chunks(_reference_records(source)):
+        counted = all(record.counts is not None for record in records)
+        yield _Chunk(
+            [record.id for record in records],
+            [record.keyphrases for record in records],
+            [record.group for record in records],
+            [sum(record.counts or ()) for record in records] if counted else None,
+        )
+
+
+def _prediction_chunks(source: Source, known: Mapping[str, int], of: str) -> Iterator[_Chunk]:
+    """Checked predictions from any kind of source, a few thousand at a time."""
+    if _is_clean(source) and known.keys() >= source.keys():
+        yield from _mapping_chunks(source)
+        return
+    for records in _chunks(_prediction_records(source, known, of)):
+        yield _Chunk([record.id for record in records], [record.keyphrases for record in records])
+
+
+def _is_clean(source: Source) -> TypeGuard[Mapping[str, Sequence[str]]]:
+    """Whether it is a mapping from ids to lists of strings, which needs no further check."""
+    return (
+        isinstance(source, Mapping)
+        and all(source)
+        and _STRINGS.issuperset(map(type, source))
+        and _LISTS.issuperset(map(type, source.values()))
+        and _STRINGS.issuperset(map(type, chain.from_iterable(source.values())))
+    )
+
+
+def _mapping_chunks(source: Mapping[str, Sequence[str]]) -> Iterator[_Chunk]:
+    for items in _chunks(iter(source.items())):
+        yield _Chunk([name for name, _ in items], [phrases for _, phrases in items])
+
+
+def _reference_records(source: Source) -> Iterator[Reference]:
     if isinstance(source, (str, Path)):
         yield from read_references(source)
         return
     seen: dict[str, int] = {}
-    for line, record in enumerate(_records(source), 1):
-        row = _fields(record) if isinstance(record, (Reference, Prediction)) else record
+    for line, row in enumerate(_rows(source), 1):
         yield parse_reference(row, "references", line, seen)
 
 
-def prediction_records(source: Source, known: Container[str] | None, of: str) -> Iterator[Prediction]:
-    """Checked predictions from any kind of source."""
+def _prediction_records(source: Source, known: Mapping[str, int], of: str) -> Iterator[Prediction]:
     if isinstance(source, (str, Path)):
         yield from read_predictions(source, known, of)
         return
     seen: dict[str, int] = {}
-    for line, record in enumerate(_records(source), 1):
-        row = _fields(record) if isinstance(record, (Reference, Prediction)) else record
+    for line, row in enumerate(_rows(source), 1):
         prediction = parse_prediction(row, "predictions", line, seen)
-        if known is not None and prediction.id not in known:
-            raise InputError(f"predictions:{line}: id {prediction.id!r} has no reference in {of}; remove it")
+        check_known(prediction, known, "predictions", of)
         yield prediction
 
 
-def _records(source: Any) -> Iterator[Any]:
+def _rows(source: Any) -> Iterator[Row]:
+    """Records in memory as rows of a file."""
     if isinstance(source, Mapping):
-        return ({"id": name, "keyphrases": phrases} for name, phrases in source.items())
-    return iter(source)
+        yield from ({"id": name, "keyphrases": phrases} for name, phrases in source.items())
+        return
+    for record in source:
+        if isinstance(record, Reference):
+            fields = {"id": record.id, "keyphrases": record.keyphrases, "group": record.group, "counts": record.counts}
+            yield {name: value for name, value in fields.items() if value is not None}
+        elif isinstance(record, Prediction):
+            yield {"id": record.id, "keyphrases": record.keyphrases}
+        elif isinstance(record, dict):
+            yield record
+        else:
+            raise InputError(f"a record is {type_name(record)}; expected an object with 'id' and 'keyphrases'")
 
 
-def _fields(record: Reference | Prediction) -> Row:
-    known = {"id": record.id, "keyphrases": record.keyphrases}
-    return known | {"group": record.group, "counts": record.counts} if isinstance(record, Reference) else known
+def _extend(known: list[int] | None, more: list[int] | None) -> list[int] | None:
+    if known is None or more is None:
+        return None
+    known.extend(more)
+    return known
 
 
 def _chunks(records: Iterator[Any]) -> Iterator[list[Any]]:

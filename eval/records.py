@@ -59,10 +59,16 @@ def read_predictions(path: str | Path, known: Container[str] | None = None, of: 
     seen: dict[str, int] = {}
     for line, row in read_rows(path):
         prediction = parse_prediction(row, path, line, seen)
-        if known is not None and prediction.id not in known:
-            where = f" in {of}" if of else ""
-            raise InputError(f"{path}:{line}: id {prediction.id!r} has no reference{where}; remove the line")
+        if known is not None:
+            check_known(prediction, known, path, of)
         yield prediction
+
+
+def check_known(prediction: Prediction, known: Container[str], path: str | Path, of: str = "") -> None:
+    """An InputError when no reference has the prediction's id."""
+    if prediction.id not in known:
+        where = f" in {of}" if of else ""
+        raise InputError(f"{path}:{prediction.line}: id {prediction.id!r} has no reference{where}; remove the line")
 
 
 def read_label_file(path: str | Path) -> Iterator[str]:
