@@ -92,8 +92,22 @@ def load_base(name: str, dropout: float | None = None) -> tuple[Any, Any]:
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
             raise InputError(f"model '{name}' cannot be loaded ({_first_line(error)})") from None
+    _settle_scale(name, model)
     fit_embeddings(model, tokenizer)
     return model, tokenizer
+
+
+def _settle_scale(name: str, model: Any) -> None:
+    """T5 v1.1 and flan (untied) do not scale the decoder's output before `lm_head`, the first T5 does.
+
+    transformers derives this from `tie_word_embeddings` in config.json, but lets a stray
+    `scale_decoder_outputs` beside it win: the loss of an untied model then starts at chance.
+    """
+    from transformers import PretrainedConfig
+
+    written, _ = PretrainedConfig.get_config_dict(name)
+    if written.get("tie_word_embeddings") is False and not is_tied(model):
+        model.config.scale_decoder_outputs = False
 
 
 def fit_embeddings(model: Any, tokenizer: Any) -> int:

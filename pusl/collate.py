@@ -62,7 +62,7 @@ class BatchPlan:
         self._key = (-(-targets.astype(np.int64) // GRAIN) << 32) + -(-sources.astype(np.int64) // GRAIN)
         order = np.lexsort((sources, self._key))
         sources, targets = sources[order], targets[order]
-        self.tokens = tokens or max(1, round(rows * float((sources + targets).mean()) * 1.05))
+        self.tokens = tokens or _budget(sources, targets, rows)
         self._cuts = _cut(sources, targets, self.tokens, multiple)
 
     def __len__(self) -> int:
@@ -74,6 +74,17 @@ class BatchPlan:
         shuffled = random.permutation(self.count)
         items = shuffled[np.argsort(self._key[shuffled], kind="stable")]
         return [items[self._cuts[i] : self._cuts[i + 1]] for i in random.permutation(len(self))]
+
+
+def _budget(sources: np.ndarray, targets: np.ndarray, rows: float) -> int:
+    """The token budget whose batches have `rows` items on average, padding included."""
+    step = max(1, len(sources) // 50_000)  # a sample of the sorted items is enough
+    sources, targets = sources[::step], targets[::step]
+    wanted = max(1.0, len(sources) / rows)
+    tokens = max(1.0, rows * float((sources + targets).mean()))
+    for _ in range(5):
+        tokens *= (len(_cut(sources, targets, max(1, round(tokens)), 1)) - 1) / wanted
+    return max(1, round(tokens))
 
 
 def _cut(sources: np.ndarray, targets: np.ndarray, tokens: int, multiple: int) -> np.ndarray:

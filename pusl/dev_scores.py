@@ -49,20 +49,15 @@ class DevSet:
 
     def scores(self, predictions: list[list[str]]) -> dict[str, float]:
         """Mean scores of predictions for all items, in order."""
-        from eval.metrics import budget_accuracy, f1_at_o, unique_count
+        from eval.metrics import budget_accuracy, f1, unique_count
 
-        pairs = [(example.keyphrases, found) for example, found in zip(self.items, predictions, strict=True)]
+        gold = [example.keyphrases for example in self.items]
         return {
-            "F1@O": _mean(f1_at_o(found, gold) for gold, found in pairs),
-            "B@mu": _mean(budget_accuracy(found, gold, self.k) for gold, found in pairs),
-            "B@2mu": _mean(budget_accuracy(found, gold, self.double_k) for gold, found in pairs),
-            "K@2mu": _mean(unique_count(found, self.double_k) for _, found in pairs),
+            "F1@O": float(f1(gold, predictions).mean()),
+            "B@mu": float(budget_accuracy(gold, predictions, self.k).mean()),
+            "B@2mu": float(budget_accuracy(gold, predictions, self.double_k).mean()),
+            "K@2mu": float(unique_count(gold, predictions, self.double_k).mean()),
         }
-
-
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return float(sum(numbers) / len(numbers)) if numbers else 0.0
 
 
 def _sample(examples: Iterable[Example], limit: int) -> list[Example]:

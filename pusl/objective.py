@@ -39,7 +39,7 @@ class _KeyphraseLoss:
         ).last_hidden_state  # (B, T, D)  # fmt: skip
         counted = labels != IGNORED  # (B, T)
         hidden = hidden[counted]  # (N, D)
-        if self.config.scale_decoder_outputs:
+        if getattr(self.config, "scale_decoder_outputs", False):  # mT5 never does
             hidden = hidden * (self.config.d_model**-0.5)
         logits = self.lm_head(hidden)  # (N, V)
         loss = sequence_loss(logits, labels[counted]) if allowed is None else multi_softmax_loss(logits, allowed)

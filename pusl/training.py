@@ -317,12 +317,15 @@ def _push(folder: Path, repository: str) -> None:
 def _calm() -> Iterator[None]:
     """Hugging Face's own bars and hints are kept out of ours."""
     logging: Any = hf_logging
-    level = logging.get_verbosity()
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def _say(message: str) -> None:
