@@ -30,8 +30,9 @@ from selenium.webdriver.common.keys import Keys  # noqa: E402
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
 
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--window-size=1280,900",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+    "--window-size=1280,900",
 )  # fmt: skip
 TEXT = "A red tent and leather shoes for hiking. Red tent, again!"
 
@@ -52,8 +53,14 @@ class Page:
         return WebDriverWait(self.driver, seconds, 0.05).until(lambda _: condition())
 
     def open(self) -> None:
+        """The page as a newcomer sees it: the settings it remembers are forgotten first."""
         self.driver.get(self.server.url)
+        self.driver.execute_script("localStorage.clear()")
+        self.driver.refresh()
         self.until(lambda: self("run").is_enabled())
+
+    def choose_k(self, k: int) -> None:
+        self("k").send_keys(Keys.CONTROL, "a", Keys.NULL, str(k), Keys.TAB)
 
     def words(self) -> list[str]:
         return [node.text for node in self.all("#result .chip .words")]
@@ -98,8 +105,7 @@ def test_text_to_chips_with_scores_and_marks(page: Page) -> None:
     page("run").click()
     assert page("error").text == "Paste a text first."
     page("text").send_keys(TEXT)
-    page("k").clear()
-    page("k").send_keys("4", Keys.TAB)
+    page.choose_k(4)
     page.all("#vocabulary label")[2].click()
     words = page.run()
     _, answer, _ = page.server.ask([TEXT], k=4, vocabulary="closed", explain=True)
@@ -169,8 +175,7 @@ def test_a_csv_becomes_predictions_that_can_be_evaluated(page: Page, tmp_path: P
     page.until(lambda: page("loaded").is_displayed())
     assert "75 rows" in page("file-facts").text
     assert Select(page("column")).first_selected_option.text == "description"
-    page("k").clear()
-    page("k").send_keys("3", Keys.TAB)
+    page.choose_k(3)
     page.run()
     assert "75 of 75 rows" in page("facts").text
     assert len(page.all("#result .rows > li")) == 75
