@@ -1,0 +1,233 @@
+"""python scripts/reproduce.py DATA --out RUNS --model scratch:mini --seeds 0 1 2 --budget 240
+
+Trains One2One, One2Seq, GROOV, PUSL and PUSL+PT on one data folder (train, dev and test as .jsonl or
+.jsonl.gz) with the same number of epochs, generates 2μ keyphrases with each, and writes
+RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@μ, #K@2μ, B@μ, B@2μ,
+F1@O, mean over seeds and spread, beside kNN and SVM predictions where they are given.
+
+Where the folder holds complete.jsonl (a simulated or thinned set), a second table scores the same
+predictions against the complete labels, and a third asks which metric, computed on the OBSERVED
+labels, ranks systems as the complete truth does.
+
+Everything is resumable: a finished model, prediction file or score is used again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from eval.evaluate import evaluate
+from eval.files import InputError, check_input, open_atomic, write_json
+from pusl.catalog import generate_catalog
+from pusl.posttraining import Selection, mean_keyphrases, post_train
+from pusl.training import TrainConfig, train
+
+PARADIGMS = ("one2one", "one2seq", "groov", "pusl")
+TITLES = {"one2one": "One2One", "one2seq": "One2Seq", "groov": "GROOV", "pusl": "PUSL", "pusl-pt": "PUSL+PT"}
+FAITHFUL = ("B", "P", "R", "F1", "nDCG", "PSP", "Success")
+
+
+@dataclass(frozen=True)
+class Study:
+    """One data folder, one model shape, one budget."""
+
+    data: Path
+    out: Path
+    model: str
+    seeds: Sequence[int]
+    epochs: float
+    k: tuple[int, int]
+    options: dict[str, Any]
+
+    def file(self, name: str) -> Path:
+        """`test` -> the folder's test.jsonl or test.jsonl.gz."""
+        return find(self.data, name)
+
+    def folder(self, system: str, seed: int) -> Path:
+        """Where a system's model and predictions stand."""
+        return self.out / f"{system}-{seed}"
+
+
+def find(data: Path, name: str) -> Path:
+    """The folder's file of that name, whatever its ending."""
+    for ending in (".jsonl", ".jsonl.gz", ".parquet", ".csv"):
+        if (data / (name + ending)).is_file():
+            return data / (name + ending)
+    raise InputError(f"{data}: no {name}.jsonl, .jsonl.gz, .parquet or .csv")
+
+
+def config_of(study: Study, paradigm: str, seed: int, **more: Any) -> TrainConfig:
+    """The training settings that all systems share."""
+    settings: dict[str, Any] = {
+        "paradigm": paradigm, "model": study.model, "train": str(study.file("train")), "dev": str(study.file("dev")),
+        "out": str(study.folder(paradigm, seed) / "model"), "epochs": study.epochs, "seed": seed,
+        **study.options, **more,
+    }  # fmt: skip
+    return TrainConfig(**settings)
+
+
+def train_system(study: Study, system: str, seed: int) -> Path:
+    """Trains one system unless it is there already; returns its model folder."""
+    model = study.folder(system, seed) / "model"
+    started = (model / "run.json").exists()
+    if system == "pusl-pt":
+        base = study.folder("pusl", seed) / "model"
+        config = config_of(study, "pusl", seed, epochs=max(0.3 * study.epochs, 0.01))
+        result, _ = post_train(base, model, config, Selection(selection_seed=seed), resume=started)
+    else:
+        result = train(config_of(study, system, seed), resume=started)
+    if not result.finished:
+        raise KeyboardInterrupt
+    return model
+
+
+def predict(study: Study, system: str, seed: int) -> Path:
+    """2μ keyphrases for each test item, unless they are there already."""
+    output = study.folder(system, seed) / "predictions.jsonl"
+    if not output.exists():
+        generate_catalog(train_system(study, system, seed), study.file("test"), output, study.k[1])
+    return output
+
+
+def scores(study: Study, predictions: Path, truth: str, ks: Sequence[int], name: str) -> dict[str, Any]:
+    """Scores of one prediction file, kept beside it."""
+    kept = study.out / "scores" / f"{name}-{truth}.json"
+    if not kept.exists():
+        found = evaluate(study.file(truth), predictions, k=ks, train=study.file("train"), bootstrap=1000)
+        write_json(kept, dict(found))
+    return dict(json.loads(kept.read_text(encoding="utf-8")))
+
+
+def systems_of(study: Study, given: dict[str, Path]) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
+    """(title, [(run name, predictions file)]) for the given files and every trained system."""
+    for title, path in given.items():
+        yield title, [(title, path)]
+    for system, title in TITLES.items():
+        yield title, [(f"{system}-{seed}", predict(study, system, seed)) for seed in study.seeds]
+
+
+def table(study: Study, truth: str, given: dict[str, Path]) -> str:
+    """The paper's Table 1: mean over seeds, ± their standard deviation."""
+    middle, double = study.k
+    metrics = [f"K@{middle}", f"K@{double}", f"B@{middle}", f"B@{double}", "F1@O"]
+    names = ["#K@μ", "#K@2μ", "B@μ", "B@2μ", "F1@O"]
+    groups = ("narrow", "diverse", "all")
+    head = [f"{name} {group}" for group in groups for name in names]
+    lines = ["| system | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
+    for title, runs in systems_of(study, given):
+        found = [scores(study, path, truth, [middle, double], run)["scores"] for run, path in runs]
+        cells = [_mean([f[group][metric] for f in found], metric) for group in groups for metric in metrics]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean(values: Sequence[float | None], metric: str) -> str:
+    known = np.array([v for v in values if v is not None], dtype=float)
+    if not len(known):
+        return "–"
+    scale, digits = (1.0, 2) if metric.startswith("K") else (100.0, 1)
+    spread = f" ± {scale * known.std(ddof=1):.{digits}f}" if len(known) > 1 else ""
+    return f"{scale * known.mean():.{digits}f}{spread}"
+
+
+def faithfulness(study: Study, given: dict[str, Path]) -> str:
+    """Rank correlation of each observed metric with true precision (B@k) and recall on complete labels, per k."""
+    ks = sorted({1, max(1, study.k[0] // 2), study.k[0], study.k[1]})
+    runs = [run for _, found in systems_of(study, given) for run in found]
+    rows = []
+    for metric in FAITHFUL:
+        cells = []
+        for k in ks:
+            seen = [
+                scores(study, path, "test", ks, f"{run}-curve")["scores"]["all"][f"{metric}@{k}"] for run, path in runs
+            ]
+            full = [scores(study, path, "complete", ks, f"{run}-curve")["scores"]["all"] for run, path in runs]
+            for target in (f"B@{k}", f"R@{k}"):
+                cells.append(_correlation(seen, [f[target] for f in full]))
+        rows.append(f"| {metric}@k | " + " | ".join(cells) + " |")
+    head = " | ".join(f"k={k}: true B | k={k}: true R" for k in ks)
+    return (
+        f"{len(runs)} prediction files.\n\n| observed | {head} |\n"
+        + "|---" * (2 * len(ks) + 1)
+        + "|\n"
+        + "\n".join(rows)
+    )
+
+
+def _correlation(a: Sequence[float], b: Sequence[float]) -> str:
+    if len(set(a)) < 2 or len(set(b)) < 2:
+        return "–"
+    return f"{spearmanr(a, b).statistic:.2f}"
+
+
+def affordable_epochs(study: Study, budget: float) -> float:
+    """Epochs that fit the budget in minutes, from 30 timed steps of each paradigm (kept in timing.json)."""
+    kept = study.out / "timing.json"
+    if not kept.exists():
+        seconds = {}
+        for paradigm in PARADIGMS:
+            began = time.perf_counter()
+            probe = config_of(study, paradigm, 0, out=str(study.out / "probe" / paradigm), max_steps=30, dev=None)
+            record = train(probe, force=True).record
+            spent = record["timings"].get("train", time.perf_counter() - began)
+            batch = record["config"]["batch_size"]
+            seconds[paradigm] = spent / 30 * record["summary"]["trained"] / batch
+        write_json(kept, seconds)
+    each = json.loads(kept.read_text(encoding="utf-8"))
+    per_epoch = (sum(each.values()) + 0.5 * each["pusl"]) * len(study.seeds)
+    return round(max(0.1, 0.75 * 60 * budget / per_epoch), 1)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder with train, dev and test files")
+    parser.add_argument("--out", type=Path, required=True, help="folder for models, predictions and table.md")
+    parser.add_argument("--model", default="scratch:tiny", help="what to train from")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--epochs", type=float, help="epochs for every system (default: what --budget allows)")
+    parser.add_argument("--budget", type=float, default=60, help="minutes for the whole study (default: 60)")
+    parser.add_argument("--predictions", nargs="*", default=[], metavar="NAME=FILE", help="baselines to put beside")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="further training settings (JSON values)"
+    )
+    args = parser.parse_args()
+    options = {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in args.set)}
+    mu = mean_keyphrases(find(args.data, "train"))
+    k = (max(1, math.floor(mu + 0.5)), max(1, math.floor(2 * mu + 0.5)))
+    study = Study(args.data, args.out, args.model, args.seeds, args.epochs or 0.0, k, options)
+    if not args.epochs:
+        study = Study(args.data, args.out, args.model, args.seeds, affordable_epochs(study, args.budget), k, options)
+    given = {name: check_input(path) for name, path in (pair.split("=", 1) for pair in args.predictions)}
+    began = time.perf_counter()
+    parts = [
+        f"## {args.data.name}: {args.model}, {study.epochs} epochs, seeds {', '.join(map(str, args.seeds))}",
+        f"μ = {mu:.2f}; k = {k[0]} and {k[1]}. Percent except #K; mean ± standard deviation over seeds.",
+        f"`{' '.join(['python', *sys.argv])}`",
+        table(study, "test", given),
+    ]
+    if any((args.data / f"complete{ending}").exists() for ending in (".jsonl", ".jsonl.gz")):
+        parts += ["### Against the complete labels", table(study, "complete", given)]
+        parts += ["### Which observed metric ranks systems as the truth does (Spearman)", faithfulness(study, given)]
+    with open_atomic(args.out / "table.md", force=True) as stream:
+        stream.write("\n\n".join(parts) + "\n")
+    print("\n\n".join(parts))
+    print(f"\n{time.perf_counter() - began:.0f} s; {args.out / 'table.md'}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"reproduce: {error}")
