@@ -21,7 +21,7 @@ def sequence_loss(logits: Tensor, labels: Tensor) -> Tensor:
     >>> sequence_loss(torch.zeros(2, 4), torch.tensor([0, 3])).item()  # 2 ln 4
     2.7725887298583984
     """
-    return torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
+    return torch.nn.functional.cross_entropy(_precise(logits), labels, reduction="sum")
 
 
 def multi_softmax_loss(logits: Tensor, allowed: Tensor) -> Tensor:
@@ -34,6 +34,11 @@ def multi_softmax_loss(logits: Tensor, allowed: Tensor) -> Tensor:
     >>> multi_softmax_loss(torch.zeros(1, 4), torch.tensor([[0, 3, -1]])).item()  # ln 4 - ln 2
     0.6931471824645996
     """
-    logits = logits.float()
+    logits = _precise(logits)
     chosen = logits.gather(1, allowed.clamp(min=0)).masked_fill(allowed == UNUSED, -torch.inf)  # (N, M)
     return (logits.logsumexp(1) - chosen.logsumexp(1)).sum()
+
+
+def _precise(logits: Tensor) -> Tensor:
+    """At least float32: sums over a vocabulary lose too much in half precision."""
+    return logits if logits.dtype == torch.float64 else logits.float()

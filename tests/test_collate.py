@@ -1,0 +1,169 @@
+"""Batches: token budget, padding, sharing between processes; One2One side by side equals repeated pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eval.files import InputError
+from pusl.checkpoint import scratch_model
+from pusl.collate import BatchPlan, Collator, Item, PlanSampler, target_lengths
+from pusl.objective import IGNORED, with_loss, without_loss
+from pusl.targets import build_rows
+from pusl.tokenizer import token_ids, train_tokenizer
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(["red running shoe", "blue suede boot", "a drone with a camera"] * 20, 320)
+
+
+def items(tokenizer, count=5, phrases=(1, 6), seed=0):
+    random = np.random.default_rng(seed)
+    size = len(tokenizer) - 3
+    found = []
+    for _ in range(count):
+        source = [*random.integers(3, size, random.integers(2, 12)).tolist(), 1]
+        words = [random.integers(3, size, random.integers(1, 5)).tolist() for _ in range(random.integers(*phrases))]
+        found.append(Item(source, words))
+    return found
+
+
+@given(
+    lengths=st.lists(st.tuples(st.integers(1, 60), st.integers(1, 90)), min_size=12, max_size=200),
+    rows=st.floats(1, 40), multiple=st.sampled_from([1, 2, 3, 4, 8]),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_every_epoch_holds_every_item_once_in_the_same_number_of_batches(lengths, rows, multiple):
+    sources, targets = (np.array(column) for column in zip(*lengths, strict=True))
+    plan = BatchPlan(sources, targets, rows, multiple=multiple, seed=3)
+    assert len(plan) % multiple == 0
+    for epoch in range(3):
+        batches = plan.epoch(epoch)
+        assert len(batches) == len(plan)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+        for batch in batches:
+            longest = -(-sources[batch].max() // 4) * 4 + -(-targets[batch].max() // 4) * 4
+            assert len(batch) == 1 or len(batch) * longest <= plan.tokens
+
+
+def test_batches_hold_the_asked_number_of_items_on_average_and_little_padding():
+    sources, targets = rng.integers(5, 60, 3000), rng.geometric(1 / 30, 3000)
+    plan = BatchPlan(sources, targets, 32)
+    assert 0.85 < 3000 / len(plan) / 32 < 1.15
+    padded = sum(len(batch) * (sources[batch].max() + targets[batch].max()) for batch in plan.epoch(0))
+    assert padded < 1.35 * (sources.sum() + targets.sum())
+
+
+def test_the_plan_depends_on_seed_and_epoch_only():
+    sources, targets = rng.integers(5, 60, 300), rng.integers(5, 60, 300)
+    first, again, other = (BatchPlan(sources, targets, 16, seed=seed) for seed in (1, 1, 2))
+    same = [[batch.tolist() for batch in plan.epoch(4)] for plan in (first, again)]
+    assert same[0] == same[1]
+    assert same[0] != [batch.tolist() for batch in other.epoch(4)]
+    assert same[0] != [batch.tolist() for batch in first.epoch(5)]
+    assert not np.array_equal(first.epoch(0)[0], sorted(first.epoch(0)[0])), "equals are shuffled"
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_processes_share_the_micro_batches_of_a_step(world):
+    sources, targets = rng.integers(5, 60, 300), rng.integers(5, 60, 300)
+    plan = BatchPlan(sources, targets, 8, multiple=4)
+    samplers = [PlanSampler(plan, rank, world) for rank in range(world)]
+    for sampler in samplers:
+        sampler.set_epoch(2)
+    assert {len(sampler) for sampler in samplers} == {len(plan) // world}
+    interleaved = [batch for group in zip(*samplers, strict=True) for batch in group]
+    assert [draw[0].batch for draw in interleaved] == [2 * len(plan) + number for number in range(len(plan))]
+    assert [[draw.index for draw in batch] for batch in interleaved] == [batch.tolist() for batch in plan.epoch(2)]
+
+
+def test_too_few_items_for_a_step_is_an_input_error():
+    with pytest.raises(InputError, match="--accumulation"):
+        BatchPlan(np.ones(3, int), np.ones(3, int), 1, multiple=4)
+
+
+def test_padding_goes_to_a_multiple_and_is_ignored(tokenizer):
+    batch = Collator("pusl", token_ids(tokenizer), multiple=8)(items(tokenizer))
+    for name in ("input_ids", "labels"):
+        assert batch[name].shape[1] % 8 == 0
+    assert ((batch["input_ids"] == 0) == (batch["attention_mask"] == 0)).all()
+    for row in range(len(batch["labels"])):
+        used = int((batch["labels"][row] != IGNORED).sum())
+        assert batch["decoder_input_ids"][row, 0] == 0
+        assert torch.equal(batch["decoder_input_ids"][row, 1:used], batch["labels"][row, : used - 1])
+
+
+@pytest.mark.parametrize("paradigm", ["one2one", "one2seq", "groov", "pusl"])
+def test_planned_target_lengths_are_the_real_ones(tokenizer, paradigm):
+    batch = items(tokenizer, 20)
+    totals = np.array([sum(map(len, item.phrases)) for item in batch])
+    counts = np.array([len(item.phrases) for item in batch])
+    labels = Collator(paradigm, token_ids(tokenizer), multiple=1)(batch)["labels"]
+    assert (labels != IGNORED).sum(1).tolist() == target_lengths(totals, counts, paradigm, 256).tolist()
+
+
+def naive_pairs(model, batch, tokens):
+    """The document repeated for every keyphrase, through Hugging Face's own forward and loss."""
+    total = 0.0
+    for item in batch:
+        for row in build_rows(item.phrases, tokens):
+            out = model(input_ids=torch.tensor([item.source]), labels=torch.tensor([row]))
+            total = total + out.loss * len(row)
+    return total
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_one2one_side_by_side_equals_repeated_pairs(tokenizer, attention):
+    tokens = token_ids(tokenizer)
+    model = scratch_model("tiny", tokenizer, dropout=0.0, seed=0).double()
+    model.set_attn_implementation(attention)
+    batch = items(tokenizer, 4, (2, 16))
+    expected = naive_pairs(model, batch, tokens)
+    expected.backward()
+    wanted = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model = with_loss(model).train()
+    inputs = Collator("one2one", tokens)(batch)
+    for name in ("batch_number", "items"):
+        inputs.pop(name)
+    loss = model(**inputs)["loss"]
+    loss.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, wanted[name], rtol=1e-5, atol=1e-5, msg=name)
+    assert type(without_loss(model)).__name__ == "T5ForConditionalGeneration"
+
+
+@pytest.mark.parametrize("paradigm", ["one2seq", "pusl"])
+def test_loss_at_target_positions_only_equals_hugging_face(tokenizer, paradigm):
+    tokens = token_ids(tokenizer)
+    model = scratch_model("tiny", tokenizer, dropout=0.0, seed=0)
+    inputs = Collator(paradigm, tokens)(items(tokenizer, 6))
+    plain = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=inputs["labels"]).loss
+    for name in ("batch_number", "items"):
+        inputs.pop(name)
+    loss = with_loss(model)(**inputs)["loss"] / (inputs["labels"] != IGNORED).sum()
+    torch.testing.assert_close(loss, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_order_free_batches_allow_at_least_the_label(tokenizer):
+    for paradigm in ("groov", "pusl"):
+        batch = Collator(paradigm, token_ids(tokenizer), order_free=True)(items(tokenizer, 6, (2, 6)))
+        labels = batch["labels"][batch["labels"] != IGNORED]  # (N,)
+        assert batch["allowed"].shape[0] == len(labels)
+        assert (batch["allowed"] == labels[:, None]).any(1).all()
+        assert ((batch["allowed"] >= 0).sum(1) > 1).any(), "some position has a choice"
+
+
+def test_long_targets_are_cut_to_whole_keyphrases(tokenizer):
+    tokens = token_ids(tokenizer)
+    item = Item([5, 1], [[10, 11, 12]] * 10)
+    for paradigm, each in (("one2one", 4), ("one2seq", 4), ("pusl", 5)):
+        labels = Collator(paradigm, tokens, max_target_length=22, multiple=1)([item])["labels"]
+        assert labels.shape[1] == 22 // each * each

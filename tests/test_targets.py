@@ -1,0 +1,148 @@
+"""Targets of the four paradigms, allowed sets, and the way back from ids to keyphrases."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pusl.targets
+from pusl.targets import (
+    PARADIGMS,
+    TokenIds,
+    allowed_sets,
+    build_rows,
+    build_target,
+    decode_keyphrases,
+    distinct,
+    encode_keyphrases,
+    split_ids,
+)
+from pusl.tokenizer import token_ids, train_tokenizer
+
+IDS = TokenIds(pad=0, eos=1, bok=7, eok=8, sep=9, start=0)
+SEQUENCES = [paradigm for paradigm in PARADIGMS if paradigm != "one2one"]
+phrases = st.lists(st.lists(st.integers(10, 14), min_size=1, max_size=4), min_size=1, max_size=6, unique_by=tuple)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    words = ["boat, rowing", "river / tamar", "townscape: distant", "red shoe", "boot", "a longer line about red boats"]
+    return train_tokenizer(words * 20, 320)
+
+
+def test_docstring_examples():
+    assert doctest.testmod(pusl.targets).failed == 0
+
+
+def test_distinct_compares_normalized_and_keeps_the_first_spelling():
+    assert distinct(["Café", "café", "CAFE\u0301", "x", "", "  "]) == ["Café", "x"]
+
+
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+@pytest.mark.parametrize(
+    "words", [["boat, rowing", "river / tamar", "townscape: distant"], ["one"], ["日本", "a|b", "x  y"]]
+)
+def test_round_trip_of_every_paradigm(tokenizer, paradigm, words):
+    tokens = token_ids(tokenizer)
+    encoded = encode_keyphrases(tokenizer, words, tokens)
+    expected = [" ".join(word.split()) for word in words]
+    if paradigm == "one2one":
+        rows = build_rows(encoded, tokens)
+        assert [decode_keyphrases(tokenizer, row, paradigm, tokens) for row in rows] == [[word] for word in expected]
+    else:
+        target, fitted = build_target(encoded, paradigm, tokens)
+        assert fitted == len(words)
+        assert decode_keyphrases(tokenizer, [tokens.start, *target], paradigm, tokens) == expected
+
+
+def test_each_keyphrase_is_tokenized_alone(tokenizer):
+    tokens = token_ids(tokenizer)
+    alone = [encode_keyphrases(tokenizer, [word], tokens)[0] for word in ("red shoe", "boot")]
+    target, _ = build_target(encode_keyphrases(tokenizer, ["red shoe", "boot"], tokens), "pusl", tokens)
+    assert target == [tokens.bok, *alone[0], tokens.eok, tokens.bok, *alone[1], tokens.eok]
+
+
+def test_marks_written_in_a_keyphrase_are_text(tokenizer):
+    tokens = token_ids(tokenizer)
+    (ids,) = encode_keyphrases(tokenizer, ["a <eok> b </s> c"], tokens)
+    assert not set(ids) & tokens.control
+
+
+def test_pusl_never_ends_by_itself():
+    target, _ = build_target([[10], [11, 12]], "pusl", IDS)
+    assert IDS.eos not in target and target[-1] == IDS.eok
+
+
+def test_hand_example_of_allowed_sets():
+    # gold: "10 11", "10 12", "10"; teacher forcing in this order
+    gold = [[10, 11], [10, 12], [10]]
+    assert [set(ids) for ids in allowed_sets(gold, "groov", IDS)] == [
+        {10}, {11, 12, 9}, {9},  # "10" itself is gold, so SEP is right after 10, too
+        {10}, {12, 9}, {9},  # "10 11" is completed
+        {10}, {1},  # the last one: EOS instead of SEP
+    ]  # fmt: skip
+    assert [set(ids) for ids in allowed_sets(gold, "pusl", IDS)] == [
+        {7}, {10}, {11, 12, 8}, {8}, {7}, {10}, {12, 8}, {8}, {7}, {10}, {8},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("paradigm", SEQUENCES)
+@given(gold=phrases, limit=st.integers(6, 40))
+def test_allowed_sets_contain_the_target_and_match_the_definition(paradigm, gold, limit):
+    target, fitted = build_target(gold, paradigm, IDS, limit)
+    sets = allowed_sets(gold, paradigm, IDS, fitted)
+    assert len(sets) == len(target) <= limit
+    assert all(token in ids for token, ids in zip(target, sets, strict=True))
+    # the definition, written the slow way
+    remaining, prefix = [tuple(phrase) for phrase in gold], ()
+    for token, ids in zip(target, sets, strict=True):
+        if paradigm == "pusl" and token == IDS.bok:
+            expected = {IDS.bok}
+        else:
+            expected = {y[len(prefix)] for y in remaining if y[: len(prefix)] == prefix and len(y) > len(prefix)}
+            if prefix in remaining:
+                close = IDS.eok if paradigm == "pusl" else IDS.sep if len(remaining) > 1 else IDS.eos
+                expected.add(close)
+        assert set(ids) == expected
+        assert len(ids) == len(set(ids))
+        if token in (IDS.sep, IDS.eok, IDS.eos):
+            remaining.remove(prefix)
+            prefix = ()
+        elif token != IDS.bok:
+            prefix = (*prefix, token)
+
+
+@pytest.mark.parametrize("paradigm", SEQUENCES)
+@given(gold=phrases, limit=st.integers(6, 30))
+def test_targets_are_cut_between_keyphrases(paradigm, gold, limit):
+    target, fitted = build_target(gold, paradigm, IDS, limit)
+    assert len(target) <= limit
+    assert split_ids(target, paradigm, IDS)[:fitted] == gold[:fitted]
+    whole, _ = build_target(gold, paradigm, IDS)
+    if fitted < len(gold):
+        assert IDS.eos not in target, "a cut target does not teach the model to stop"
+        assert target == whole[: len(target)]
+    else:
+        assert target == whole
+
+
+def test_split_drops_unclosed_pusl_phrases_and_junk_after_eos():
+    assert split_ids([0, 7, 10, 8, 7, 11], "pusl", IDS) == [[10]]
+    assert split_ids([0, 7, 10, 8, 1, 7, 11, 8], "pusl", IDS) == [[10]]
+    assert split_ids([0, 10, 9, 9, 11, 1, 12], "one2seq", IDS) == [[10], [], [11]]
+    assert split_ids([0, 1, 0, 0], "one2seq", IDS) == []
+
+
+def test_multi_softmax_of_a_uniform_model_is_what_the_hand_says():
+    import torch
+
+    from pusl.losses import multi_softmax_loss
+
+    sets = allowed_sets([[10, 11], [10, 12]], "groov", IDS)  # sizes 1 2 1 1 1 1
+    table = torch.tensor([ids + [-1] * (2 - len(ids)) for ids in sets])
+    loss = multi_softmax_loss(torch.zeros(6, 16), table)
+    assert math.isclose(loss.item(), 6 * math.log(16) - math.log(2), rel_tol=1e-6)
