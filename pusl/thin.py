@@ -235,8 +235,11 @@ def _thinned(
     path: str | Path, columns: Columns | None, sizes: Ints, numbers: Ints, with_counts: bool, drop: bool
 ) -> Iterator[Example]:
     """Second pass: each example with what is left of its keyphrases."""
-    start = 0
-    for example, size in zip(_examples(path, columns), sizes.tolist(), strict=True):
+    start, expected = 0, iter(sizes.tolist())
+    for example in _examples(path, columns):
+        size = len(example.keyphrases)
+        if next(expected, None) != size:
+            raise InputError(f"{path}: changed while it was being read; run the command again")
         mine = numbers[start : start + size].tolist()
         start += size
         example.extra.setdefault("complete", example.keyphrases)
