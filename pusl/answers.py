@@ -8,6 +8,7 @@ transaction: a killed run loses at most the requests that were under way.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import sqlite3
@@ -92,14 +93,18 @@ class AnswerStore:
             key, model, prompt.version, endpoint, json.dumps(prompt.messages, ensure_ascii=False),
             json.dumps(asdict(answer), ensure_ascii=True), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )  # fmt: skip
-        with self._lock, self._base:
-            self._base.execute("BEGIN IMMEDIATE")
-            columns = "key, model, version, endpoint, messages, answer, created"
-            number = self._base.execute(f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row).lastrowid
-            self._base.executemany(
-                "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)",
-                [(name, verdict.value, verdict.asked, number) for name, verdict in (verdicts or {}).items()],
-            )
+        try:
+            with self._lock, self._base:
+                self._base.execute("BEGIN IMMEDIATE")
+                columns = "key, model, version, endpoint, messages, answer, created"
+                insert = f"INSERT INTO answers ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+                number = self._base.execute(insert, row).lastrowid
+                self._base.executemany(
+                    "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)",
+                    [(name, verdict.value, verdict.asked, number) for name, verdict in (verdicts or {}).items()],
+                )
+        except sqlite3.OperationalError as error:  # disk full, file locked for a minute, ...
+            raise OSError(errno.EIO, str(error), str(self.path)) from None
 
     def answer(self, key: str) -> Answer | None:
         """The newest stored answer to a request."""

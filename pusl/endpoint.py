@@ -49,8 +49,8 @@ class LLMSettings:
     key_variable: str = option("OPENAI_API_KEY", "environment variable that holds the API key")
     concurrency: int = option(8, "requests under way at the same time", minimum=1)
     timeout: float = option(60.0, "seconds to wait for one answer", minimum=0.001)
-    retries: int = option(6, "how often one request is tried again", minimum=0)
-    backoff: float = option(0.5, "seconds before the first retry; doubles each time", minimum=0)
+    retries: int = option(8, "how often one request is tried again", minimum=0)
+    backoff: float = option(0.5, "seconds before the first retry; doubles each time, up to 30", minimum=0)
     temperature: float = option(0.0, "sampling temperature; dropped if the model does not take it", minimum=0)
     max_answer_tokens: int | None = option(None, "cap on the tokens of one answer (default: the model's)", minimum=1)
     response_format: str = option(
@@ -122,6 +122,7 @@ class Ledger:
         self.usage = Usage()
         self._lock = threading.Lock()
         self._reserved = 0.0  # USD of requests under way
+        self._lost = 0.0  # USD of requests whose answers never arrived
         self._ratio = {"in": 2.0, "out": 2.0}  # real tokens / estimate; careful until the first report
         self._measured = False
 
@@ -131,9 +132,8 @@ class Ledger:
         if settings.max_cost is None:
             return 0.0
         with self._lock:
-            tokens_out = settings.max_answer_tokens or prompt.answer_tokens * self._ratio["out"]
-            cost = settings.cost(estimate_tokens(prompt) * self._ratio["in"], tokens_out) or 0.0
-            spent = settings.cost(self.usage.tokens_in, self.usage.tokens_out) or 0.0
+            cost = self._at_most(prompt)
+            spent = self._lost + (settings.cost(self.usage.tokens_in, self.usage.tokens_out) or 0.0)
             if spent + self._reserved + cost > settings.max_cost:
                 raise EndpointError(
                     f"stopped before --max-cost {settings.max_cost:g} USD would be exceeded "
@@ -141,6 +141,15 @@ class Ledger:
                 )
             self._reserved += cost
         return cost
+
+    def lose(self, prompt: Prompt) -> None:
+        """The answer to a request got lost on its way: it may have been billed, so the budget counts it."""
+        with self._lock:
+            self._lost += self._at_most(prompt)
+
+    def _at_most(self, prompt: Prompt) -> float:
+        tokens_out = self.settings.max_answer_tokens or prompt.answer_tokens * self._ratio["out"]
+        return self.settings.cost(estimate_tokens(prompt) * self._ratio["in"], tokens_out) or 0.0
 
     def settle(self, prompt: Prompt, answer: Answer | None, reserved: float) -> None:
         """Replaces the reservation by what the answer reports; None or a rejection costs nothing."""

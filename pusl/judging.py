@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from eval.files import Row, check_output, write_json, write_rows
+from eval.files import InputError, Row, check_output, write_json, write_rows
 from eval.inputs import fingerprint
 from eval.judge import JudgedItem, agreement, judge_scores
 from eval.normalize import normalize
@@ -19,8 +19,9 @@ from pusl import __version__
 from pusl.answers import AnswerStore, Verdict, key_of
 from pusl.endpoint import EndpointError, LLMSettings, RequestFailed, estimate_tokens
 from pusl.judge_job import Job, JudgeOptions, Question, prepare
-from pusl.llm import LLMClient, run_all
+from pusl.llm import LLMClient
 from pusl.prompts import JUDGE_VERSION, Prompt, judge_prompt, one_line, parse_verdicts
+from pusl.threads import run_all
 
 ASKED_AT_MOST = 2  # once, and once more if the answer was partial
 Verdicts = dict[tuple[str, str], dict[str, bool | None]]  # (item id, turn) -> keyphrase -> verdict
@@ -97,6 +98,12 @@ def judge(
     """
     options = options or JudgeOptions()
     output, summary, cache = Path(output), summary_path(output, summary), cache_path(output, cache)
+    sources = {"references": references, "predictions": predictions, "universe": universe, "train": train, "gold": gold}
+    files = {name: Path(path) for name, path in sources.items() if path is not None}
+    for path in (output, summary, cache):
+        for name, source in files.items():
+            if path.resolve() == source.resolve():
+                raise InputError(f"{path}: is the --{name} file; write to another one")
     for path in (output, summary):
         check_output(path, force)
     job = prepare(references, predictions, options, universe, train, gold)
@@ -111,8 +118,7 @@ def judge(
         )
     result = summarize(job, verdicts, client, options)
     result["counts"]["n_failed_requests"] = len(failures)
-    files = {"references": references, "predictions": predictions, "universe": universe, "train": train, "gold": gold}
-    result["provenance"]["files"] = {name: fingerprint(path) for name, path in files.items() if path is not None}
+    result["provenance"]["files"] = {name: fingerprint(path) for name, path in files.items()}
     write_rows(output, _output_rows(job, verdicts), force)
     write_json(summary, result, force)
     return result

@@ -9,16 +9,15 @@ environment when the first request is made, and never stored, logged or printed.
 from __future__ import annotations
 
 import os
-import queue
 import random
 import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from eval.files import InputError
@@ -39,21 +38,20 @@ from pusl.endpoint import (
     server_message,
 )
 from pusl.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prompt, parse_keyphrases
+from pusl.threads import run_all
 
 _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
-_LONGEST_WAIT = 120.0  # seconds; also the cap for a Retry-After header
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_LONGEST_BACKOFF = 30.0  # seconds
+_LONGEST_WAIT = 120.0  # seconds that a server may ask for
+_RETRIES_BEFORE_CONTACT = 3  # nobody listens, and nobody ever did: a wrong address, most likely
 
 
 class LLMClient:
     """Asks one endpoint; safe for threads. `usage` counts what was sent and what came back."""
 
-    def __init__(self, settings: LLMSettings, on_retry: Callable[[str], None] | None = None) -> None:
+    def __init__(self, settings: LLMSettings) -> None:
         self.settings = settings
         self.ledger = Ledger(settings)
-        self._on_retry = on_retry
         self._lock = threading.Lock()
         self._client: Any = None
         self._closed = False
@@ -81,7 +79,8 @@ class LLMClient:
     def _ask(self, prompt: Prompt) -> Answer:
         fault, tried = "", 0
         without: set[str] = set()  # parameters left out after a complaint; remembered if that helped
-        while tried <= self.settings.retries:
+        retries = self.settings.retries
+        while tried <= retries:
             self._wait()
             parameters = self._parameters(prompt, self._dropped | without)
             answer, fault, wait = self._send(parameters)
@@ -100,8 +99,12 @@ class LLMClient:
                 if self.usage.rejected >= 10:
                     self.check_rejections()
                 return Answer(None, problem=fault)
+            if not fault.startswith("HTTP"):
+                self.ledger.lose(prompt)
+                if fault.startswith("connection") and not self.usage.answers:
+                    retries = min(retries, _RETRIES_BEFORE_CONTACT)
             tried += 1
-            if tried <= self.settings.retries:
+            if tried <= retries:
                 self._note_retry(fault, tried, wait)
         with self._lock:
             self._failed_in_a_row += 1
@@ -237,7 +240,7 @@ class LLMClient:
 
     def _note_retry(self, fault: str, tried: int, wait: float | None) -> None:
         settings = self.settings
-        pause = min(_LONGEST_WAIT, settings.backoff * 2 ** (tried - 1)) * (0.75 + 0.5 * random.random())
+        pause = min(_LONGEST_BACKOFF, settings.backoff * 2 ** (tried - 1)) * (0.75 + 0.5 * random.random())
         with self._lock:
             self.usage.retries += 1
             kind = fault.split(":")[0].split(" (")[0]
@@ -245,8 +248,6 @@ class LLMClient:
             if fault == "HTTP 429":
                 pause = min(_LONGEST_WAIT, wait) if wait is not None else pause
                 self._pause_until = max(self._pause_until, time.monotonic() + pause)
-        if self._on_retry:
-            self._on_retry(fault)
         if fault != "HTTP 429":
             time.sleep(max(pause, min(_LONGEST_WAIT, wait or 0.0)))
 
@@ -347,50 +348,3 @@ class LLMSpec:
             "llm": settings.model, "prompt": KEYPHRASES_VERSION, "temperature": settings.temperature,
             "max_answer_tokens": settings.max_answer_tokens, "max_chars": self.max_chars,
         }  # fmt: skip
-
-
-def run_all(
-    function: Callable[[Item], Result], items: Iterable[Item], concurrency: int
-) -> Iterator[tuple[Item, Result]]:
-    """Runs `function` over items in threads; yields (item, result) as each is done. `items` is read lazily.
-
-    The first error ends the run: what is under way is finished first, so that paid answers are stored.
-    Ctrl-C does not wait.
-
-    >>> sorted(run_all(lambda x: x * x, [1, 2, 3], concurrency=2))
-    [(1, 1), (2, 4), (3, 9)]
-    """
-    todo: queue.SimpleQueue[tuple[Item] | None] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[Item, Result | None, BaseException | None]] = queue.SimpleQueue()
-
-    def work() -> None:
-        while (job := todo.get()) is not None:
-            try:
-                done.put((job[0], function(job[0]), None))
-            except BaseException as error:
-                done.put((job[0], None, error))
-
-    workers = [threading.Thread(target=work, daemon=True) for _ in range(concurrency)]
-    for worker in workers:
-        worker.start()
-    source, under_way, error = iter(items), 0, None
-    try:
-        while True:
-            while error is None and under_way < concurrency and (job := next(source, _END)) is not _END:
-                todo.put((job,))
-                under_way += 1
-            if under_way == 0:
-                break
-            item, result, failure = done.get()
-            under_way -= 1
-            error = error or failure
-            if failure is None:
-                yield item, result  # type: ignore[misc]
-        if error is not None:
-            raise error
-    finally:
-        for _ in workers:
-            todo.put(None)
-
-
-_END: Any = object()

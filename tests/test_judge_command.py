@@ -142,9 +142,9 @@ def test_a_small_run_from_end_to_end(tmp_path, capsys):
 def test_a_thousand_items_with_faults_end_complete_with_exact_counts_and_a_second_run_asks_nothing(tmp_path, capsys):
     references, predictions = catalog(tmp_path, 1000, 5)
     right = expected(references, predictions)
-    flags = ("--concurrency", 8, "--timeout", 2.5, "--consistency", 0)
+    flags = ("--concurrency", 8, "--timeout", 4, "--consistency", 0)
     faults = [fault for fault in TRANSPORT + CONTENT if fault != "slow"]
-    with FakeEndpoint(["slow"] * 4, random_faults=tuple(faults), rate=0.1, slow=3.0, seed=7) as endpoint:
+    with FakeEndpoint(["slow"] * 4, random_faults=tuple(faults), rate=0.1, slow=4.5, seed=7) as endpoint:
         assert judge(tmp_path, endpoint.url, *flags) == 0
         rows, found = read(tmp_path / "verdicts.jsonl"), summary(tmp_path)
         received, shown = len(endpoint.bodies), endpoint.shown
@@ -298,13 +298,15 @@ def test_exit_codes_and_messages(tmp_path, capsys):
     assert not (tmp_path / "verdicts.jsonl").exists()
     for wrong in (("--k", 0), ("--k", "mu"), ("--sample", "x"), ("--price-in", -1), ("--concurrency", 0),
                   ("--fields", "a b"), ("--max-cost", 1), ("--cache", tmp_path / "references.jsonl"),
-                  ("--gold", tmp_path / "none.csv"), ("--fields", "title")):  # fmt: skip
+                  ("--output", tmp_path / "references.jsonl", "--force"), ("--fields", "title"),
+                  ("--gold", tmp_path / "none.csv")):  # fmt: skip
         try:
             code = judge(tmp_path, DOWN, *wrong)
         except SystemExit as stop:
             code = stop.code
         assert code == 2, wrong
         assert len(capsys.readouterr().err.splitlines()) <= 2
+    assert len(read(tmp_path / "references.jsonl")) == 8
     with FakeEndpoint() as endpoint:
         assert judge(tmp_path, endpoint.url) == 0
         assert judge(tmp_path, endpoint.url) == 2  # the output exists

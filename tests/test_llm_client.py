@@ -18,8 +18,9 @@ from fake_endpoint import TRANSPORT, FakeEndpoint
 from eval.files import InputError
 from pusl.answers import Answer, AnswerStore, Verdict, key_of
 from pusl.endpoint import BadAnswer, EndpointError, LLMSettings, RequestFailed, read_answer, retry_after
-from pusl.llm import LLMClient, run_all
+from pusl.llm import LLMClient
 from pusl.prompts import item_block, judge_prompt, parse_verdicts
+from pusl.threads import run_all
 
 KEY = "sk-test-0123456789abcdefghij"
 PROMPT = judge_prompt(item_block({"text": "red running shoe"}), ["red shoe", "teapot"])
@@ -213,6 +214,19 @@ def test_the_budget_is_not_exceeded():
         assert len(endpoint.bodies) == usage.answers
     with pytest.raises(InputError, match="--price-in"):
         LLMSettings(max_cost=1.0)
+
+
+def test_answers_that_got_lost_count_against_the_budget():
+    """The endpoint may have billed them, although no token count ever arrived."""
+    prices = {"price_in": 1000.0, "price_out": 1000.0, "max_cost": 2.0, "retries": 20}
+    with FakeEndpoint() as endpoint, LLMClient(settings(endpoint, **prices)) as client:
+        client.ask(PROMPT)
+        spent = client.settings.cost(client.usage.tokens_in, client.usage.tokens_out)
+        endpoint.faults = ["half"] * 5
+        client.ask(PROMPT)
+        with pytest.raises(EndpointError, match="--max-cost"):
+            for _ in range(round(2.0 / spent) - 7 + 1):
+                client.ask(PROMPT)
 
 
 def test_concurrency_is_real_and_bounded():

@@ -8,13 +8,14 @@ import json
 
 import pytest
 from fake_endpoint import rules
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pusl.answers
 import pusl.endpoint
 import pusl.llm
 import pusl.prompts
+import pusl.threads
 from pusl.prompts import (
     escape,
     item_block,
@@ -27,7 +28,7 @@ from pusl.prompts import (
 )
 
 
-@pytest.mark.parametrize("module", [pusl.prompts, pusl.answers, pusl.endpoint, pusl.llm])
+@pytest.mark.parametrize("module", [pusl.prompts, pusl.answers, pusl.endpoint, pusl.llm, pusl.threads])
 def test_docstring_examples(module):
     assert doctest.testmod(module).failed == 0
 
@@ -119,6 +120,7 @@ def test_verdicts_are_read_or_left_open(answer, expected):
     assert parse_verdicts(answer, 2) == expected
 
 
+@settings(max_examples=40)
 @given(st.one_of(st.text(), st.recursive(st.none() | st.booleans() | st.integers() | st.text(), (
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["number", "verdict", "verdicts", "1", "x"]), inner)
 )).map(json.dumps)))  # fmt: skip
