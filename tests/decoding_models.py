@@ -14,7 +14,7 @@ from pusl.targets import TokenIds
 from pusl.tokenizer import token_ids, train_tokenizer
 
 IDS = TokenIds(pad=0, eos=1, bok=97, eok=98, sep=99, start=0)
-WORDS = "red blue green shoe boot drone camera zeto bavix phone case lamp table chair wood steel".split()
+WORDS = ("red", "blue", "green", "shoe", "boot", "drone", "camera", "zeto", "bavix", "phone", "case", "lamp", "table")
 
 
 def random_t5(seed: int, feed_forward: str = "relu", tied: bool = True, closing: float = 6.0) -> Any:

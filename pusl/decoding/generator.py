@@ -8,7 +8,7 @@ generator.generate(["Zeto X2 drone with 4k camera"], k=10)
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,7 @@ VOCABULARIES = ("open", "prefer", "closed")
 DEFAULT_STRATEGY = {"pusl": "beam", "one2one": "beam", "one2seq": "sequence", "groov": "sequence"}
 DEFAULT_SOURCE_LENGTH = 256
 SEQUENCE_BEAMS = 4
+MOST_BEAMS = 64  # an item that has fewer than k phrases with this many beams is exhausted
 FLOOR = NOTHING
 SPELLINGS = 1_000_000  # phrases whose text is remembered
 PREFER_BONUS = 3.0  # log units that leaving the universe costs under `prefer`
@@ -213,21 +214,34 @@ class KeyphraseGenerator:
         return kept
 
     def _search(self, source: list[list[int]], search: Search, rule: UniverseRule | None) -> list[list[Phrase]]:
+        """Phrase searches; items that fall short of k are searched again with more beams before they give up."""
         k, strategy = search.k, search.strategy if self.paradigm == "pusl" else "beam"
-        make: Callable[[int], Any]
+
+        def plan(_: int) -> Any:
+            if strategy == "sequence":
+                return Sequential(k, self._form, search.floor, search.allow_repeats)
+            return (Merged if strategy == "merge" else Ranked)(k, self._form, search.floor)
+
         if strategy == "sequence":
             beams = search.num_beams or SEQUENCE_BEAMS
-            make = lambda _: Sequential(k, self._form, search.floor, search.allow_repeats)  # noqa: E731
         else:
-            beams = max(search.num_beams or 0, k)
-            kind = Merged if strategy == "merge" else Ranked
-            make = lambda _: kind(k, self._form, search.floor)  # noqa: E731
-        if not source:
-            return []
-        plans: list[Any] = search_phrases(
-            self.engine, source, self._rules(k), make, beams=beams, slots=search.batch_size, constraint=rule
-        )
-        return [plan.phrases() for plan in plans]
+            beams = max(search.num_beams or 0, k + max(2, k // 4))
+        found: list[list[Phrase]] = [[] for _ in source]
+        pending = list(range(len(source)))
+        last = max(beams, MOST_BEAMS)
+        while pending:
+            plans: list[Any] = search_phrases(
+                self.engine, [source[i] for i in pending], self._rules(k), plan,
+                beams=beams, slots=search.batch_size, constraint=rule,
+            )  # fmt: skip
+            for i, one in zip(pending, plans, strict=True):
+                found[i] = one.phrases()
+            enough = k if rule is None or rule.bonus is not None else min(k, len(rule.universe))
+            pending = [i for i, one in zip(pending, plans, strict=True) if len(found[i]) < enough and not one.floored]
+            if beams >= last:
+                break
+            beams = min(4 * beams, last)
+        return found
 
     def _form(self, ids: tuple[int, ...]) -> str:
         return self._spell(ids)[1]

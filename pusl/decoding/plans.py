@@ -26,6 +26,7 @@ class Sequential:
 
     def __init__(self, k: int, form: Form, floor: float = NOTHING, allow_repeats: bool = False) -> None:
         self.k, self.form, self.floor, self.allow_repeats = k, form, floor, allow_repeats
+        self.floored = False  # it ended because the best phrase left is junk
         self.given: dict[str, Phrase] = {}
         self.repeats: list[Phrase] = []
         self.found: dict[str, Phrase] = {}
@@ -48,6 +49,7 @@ class Sequential:
             return None
         form, best = min(candidates.items(), key=lambda pair: order(pair[1]))
         if best.logprob < self.floor:
+            self.floored = True
             return None
         self.left.update(self.found)
         self.found = {}
@@ -80,6 +82,11 @@ class Ranked:
 
     def proceed(self) -> Move | None:
         return None
+
+    @property
+    def floored(self) -> bool:
+        """Whether phrases were found that are junk."""
+        return any(phrase.logprob < self.floor for phrase in self.found.values())
 
     def phrases(self) -> list[Phrase]:
         """The item's keyphrases, likeliest first."""
@@ -122,6 +129,11 @@ class Merged:
         self.search = Ranked(self.k, self.form, wanted=self.search.wanted)
         self.current, context = self.queue.pop()
         return Move(context, restart=True)
+
+    @property
+    def floored(self) -> bool:
+        """Whether phrases were found that are junk."""
+        return any(phrase.logprob < self.floor for phrase in self.first.values())
 
     def phrases(self) -> list[Phrase]:
         """The item's keyphrases by estimated inclusion; `logprob` is the log of that estimate."""

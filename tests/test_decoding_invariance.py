@@ -1,0 +1,75 @@
+"""An item's keyphrases, order and scores do not depend on batch, neighbors, slots or threads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from decoding_models import checkpoint, documents
+
+from pusl import KeyphraseGenerator
+from pusl.decoding.linear import PRECISIONS, make_linear
+
+WAYS = {
+    "sequence": {"strategy": "sequence"},
+    "beam": {"strategy": "beam"},
+    "merge": {"strategy": "merge"},
+    "repeats": {"allow_repeats": True},
+    "sampled": {"temperature": 1.0, "top_p": 0.9, "seed": 7},
+}
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_change_nothing(way, precision):
+    texts = documents(6, seed=3)
+    generator = KeyphraseGenerator(checkpoint("pusl"), precision=precision, threads=1)
+    expected = generator.generate(texts, 4, batch_size=32, **WAYS[way])
+    assert generator.generate(texts[::-1], 4, batch_size=3, **WAYS[way])[::-1] == expected
+    assert generator.generate(texts[4:5], 4, **WAYS[way]) == expected[4:5]
+
+
+@pytest.mark.parametrize("paradigm", ["one2one", "one2seq", "groov"])
+def test_batches_change_nothing_in_other_paradigms(paradigm):
+    texts = documents(6, seed=4)
+    generator = KeyphraseGenerator(checkpoint(paradigm), threads=1)
+    expected = generator.generate(texts, 4, batch_size=32)
+    assert generator.generate(texts, 4, batch_size=2) == expected
+
+
+@pytest.mark.parametrize("way", ["beam", "repeats"])
+def test_threads_change_nothing(way, two_threads):
+    texts = documents(3, seed=5)
+    generator = KeyphraseGenerator(checkpoint("pusl"))
+    expected = generator.generate(texts, 3, **WAYS[way])
+    torch.set_num_threads(1)
+    assert generator.generate(texts, 3, **WAYS[way]) == expected
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("shape", [(128, 384), (256, 128), (512, 64), (768, 3072)])
+def test_a_row_of_a_product_does_not_depend_on_the_others(shape, precision, two_threads):
+    torch.manual_seed(0)
+    linear = make_linear(precision, torch.device("cpu"))(torch.randn(shape[1], shape[0]))
+    x = torch.randn(256, shape[0])
+    whole = linear(x)
+    for rows in (8, 16, 24, 40, 64, 128):
+        assert torch.equal(linear(x[:rows].clone()), whole[:rows])
+    torch.set_num_threads(1)
+    assert torch.equal(linear(x), whole)
+
+
+def test_seeds_differ_and_repeat():
+    generator = KeyphraseGenerator(checkpoint("pusl"))
+    one, again, other = (
+        generator.generate(documents(4), 4, temperature=1.0, seed=seed, allow_repeats=True) for seed in (1, 1, 2)
+    )
+    assert one == again
+    assert one != other
