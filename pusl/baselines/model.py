@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 
 from eval.files import InputError, write_json
 from pusl.baselines.data import TrainingData
@@ -27,6 +28,8 @@ BASELINES = {
     "frequency": ("pusl.baselines.simple:Frequency", "the most frequent training labels, for every item the same"),
     "knn": ("pusl.baselines.simple:Neighbors", "labels of the most similar training texts (TF-IDF cosine)"),
     "svm": ("pusl.baselines.svm:Svm", "one linear SVM per label on TF-IDF words (DiSMEC)"),
+    "plt": ("pusl.baselines.plt:Plt", "a probabilistic label tree (napkinXC); --propensity jpv makes it PS-PLT"),
+    "fastxml": ("pusl.baselines.fastxml:FastXml", "a forest whose splits optimize nDCG (FastXML)"),
 }
 FORMAT = 1
 
@@ -177,3 +180,17 @@ def top_k(scores: np.ndarray, k: int) -> Ranking:
     picked = np.take_along_axis(scores, chosen, axis=1)
     order = np.argsort(-picked, axis=1, kind="stable")
     return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(picked, order, axis=1)
+
+
+def top_sparse(scores: sparse.csr_matrix, k: int) -> Ranking:
+    """Sparse scores (n, m) -> the k best stored labels per row; equal scores go to the lower (more frequent) label."""
+    scores = scores.tocsr()
+    ids = np.full((scores.shape[0], k), -1, np.int64)
+    best = np.zeros((scores.shape[0], k))
+    for row in range(scores.shape[0]):
+        span = slice(scores.indptr[row], scores.indptr[row + 1])
+        index, data = scores.indices[span], scores.data[span]
+        order = np.lexsort((index, -data))[:k]
+        ids[row, : len(order)] = index[order]
+        best[row, : len(order)] = np.minimum(data[order], 1.0)
+    return ids, best

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from pusl.baselines.data import TrainingData
-from pusl.baselines.model import Baseline, Ranking, top_k
+from pusl.baselines.model import Baseline, Ranking, top_k, top_sparse
 from pusl.baselines.tfidf import Tfidf
 from pusl.config import option
 
@@ -61,14 +61,12 @@ class Neighbors(Baseline):
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:
         queries = self.tfidf.transform(texts)
-        ids = np.full((len(texts), k), -1, np.int64)
-        scores = np.zeros((len(texts), k))
         features = self.features.T.tocsr()
+        votes = []
         for start in range(0, len(texts), 256):
             similar = (queries[start : start + 256] @ features).tocsr()  # (256, n)
-            votes = (_keep_largest(similar, self.config.neighbors) @ self.matrix).tocsr()  # (256, m)
-            _rank_rows(votes, ids[start : start + 256], scores[start : start + 256])
-        return ids, scores
+            votes.append(_keep_largest(similar, self.config.neighbors) @ self.matrix)  # (256, m)
+        return top_sparse(sparse.vstack(votes, "csr"), k)
 
     def _save(self, folder: Path) -> None:
         self.tfidf.save(folder)
@@ -92,13 +90,3 @@ def _keep_largest(similar: sparse.csr_matrix, count: int) -> sparse.csr_matrix:
         values.append(data[best] / max(float(data[best].sum()), 1e-12))
         pointers.append(pointers[-1] + len(best))
     return sparse.csr_matrix((np.concatenate(values), np.concatenate(columns), pointers), shape=similar.shape)
-
-
-def _rank_rows(votes: sparse.csr_matrix, ids: np.ndarray, scores: np.ndarray) -> None:
-    """Writes each row's largest entries into `ids` and `scores`; equal votes go to the more frequent label."""
-    for row in range(votes.shape[0]):
-        span = slice(votes.indptr[row], votes.indptr[row + 1])
-        index, data = votes.indices[span], votes.data[span]
-        best = np.lexsort((index, -data))[: ids.shape[1]]
-        ids[row, : len(best)] = index[best]
-        scores[row, : len(best)] = np.minimum(data[best], 1.0)

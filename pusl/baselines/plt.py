@@ -1,0 +1,123 @@
+"""TF-IDF rows + labels -> a probabilistic label tree (napkinXC), ranked plainly or by inverse propensity.
+
+PS-PLT is the same tree; only the order changes: labels are ranked by probability / propensity. napkinXC
+0.7.2 crashes when it is given label weights, so the best k are found here, and exactly: the k-th best
+weighted score is compared with the most that an unseen label could reach (the largest weight times the
+smallest probability fetched), and more candidates are fetched until none can matter.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eval.propensity import propensities
+from pusl.baselines.data import TrainingData
+from pusl.baselines.model import Baseline, Ranking, need_extra
+from pusl.baselines.tfidf import Tfidf
+from pusl.config import option
+
+
+@dataclass
+class PltConfig:
+    propensity: str = option("none", "jpv: PS-PLT, rank by probability / propensity", choices=("none", "jpv"))
+    propensity_a: float = option(0.55, "a of the jpv propensity model", minimum=0)
+    propensity_b: float = option(1.5, "b of the jpv propensity model", minimum=0)
+    cost: float = option(10.0, "liblinear's C of the node classifiers", minimum=1e-6)
+    prune: float = option(0.1, "node weights smaller than this are dropped", minimum=0)
+    arity: int = option(2, "children per tree node", minimum=2)
+    max_leaves: int = option(100, "labels under a node above the leaves", minimum=2)
+    trees: int = option(1, "trees in the ensemble", minimum=1)
+    ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
+    min_count: int = option(1, "texts a word must occur in to be a feature", minimum=1)
+    seed: int = option(0, "seed of the label clustering", minimum=0)
+    jobs: int = option(0, "threads; 0 = all cores", minimum=0)
+
+
+class Plt(Baseline):
+    """Hierarchical 2-means over the labels, one logistic classifier per tree node; a label's probability is the product
+    along its path. Scores are these probabilities, with --propensity jpv too (there the order is by
+    probability / propensity, so they need not fall along the list).
+    """
+
+    Config = PltConfig
+    propensities: np.ndarray  # (m,)
+    _tree: Any = None
+    _home: tempfile.TemporaryDirectory[str] | None = None
+
+    def _fit(self, data: TrainingData) -> None:
+        need_extra("napkinxc", "napkinXC")
+        self.tfidf = Tfidf(self.config.ngrams, self.config.min_count)
+        features = self.tfidf.fit(data.texts)
+        self.propensities = np.ones(len(data.labels))
+        if self.config.propensity == "jpv":
+            parameters = {"a": self.config.propensity_a, "b": self.config.propensity_b}
+            self.propensities = propensities(data.frequencies, len(data.texts), "jpv", parameters)
+        # napkinXC keeps its model in a folder of its own.
+        self._home = tempfile.TemporaryDirectory(prefix="pusl-plt-")
+        self._tree = self._open(self._home.name)
+        matrix = data.matrix
+        targets = [matrix.indices[a:b].tolist() for a, b in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)]
+        self._tree.fit(features, targets)
+
+    def _open(self, folder: str) -> Any:
+        from napkinxc.models import PLT
+
+        return PLT(
+            folder,
+            arity=self.config.arity,
+            max_leaves=self.config.max_leaves,
+            liblinear_c=self.config.cost,
+            weights_threshold=self.config.prune,
+            ensemble=self.config.trees,
+            seed=self.config.seed,
+            threads=self.config.jobs,
+        )
+
+    def rank(self, texts: Sequence[str], k: int) -> Ranking:
+        features = self.tfidf.transform(texts)
+        ids = np.full((len(texts), k), -1, np.int64)
+        scores = np.zeros((len(texts), k))
+        weights = 1 / self.propensities
+        largest = float(weights.max())
+        open_rows = np.arange(len(texts))
+        fetched = k if self.config.propensity == "none" else max(10 * k, 50)
+        while len(open_rows):
+            fetched = min(fetched, len(self.labels))
+            found = self._tree.predict_proba(features[open_rows], top_k=fetched)
+            unsure = []
+            for row, pairs in zip(open_rows, found, strict=True):
+                numbers = np.array([number for number, _ in pairs], np.int64)
+                chances = np.array([chance for _, chance in pairs])
+                gains = chances * weights[numbers]
+                best = np.lexsort((numbers, -gains))[:k]
+                ids[row, : len(best)] = numbers[best]
+                scores[row, : len(best)] = np.minimum(chances[best], 1.0)
+                reachable = largest * float(chances.min(initial=1.0))
+                if fetched < len(self.labels) and len(pairs) == fetched and gains[best[-1]] < reachable:
+                    unsure.append(row)
+            if self.config.propensity == "none":
+                break  # napkinXC's own order by probability is already the answer
+            open_rows, fetched = np.array(unsure, np.int64), 4 * fetched
+        return ids, scores
+
+    def _save(self, folder: Path) -> None:
+        self.tfidf.save(folder)
+        np.save(folder / "propensities.npy", self.propensities)
+        assert self._home is not None
+        shutil.copytree(self._home.name, folder / "napkinxc")
+
+    def _load(self, folder: Path) -> None:
+        need_extra("napkinxc", "napkinXC")
+        self.tfidf = Tfidf.load(folder)
+        self.propensities = np.load(folder / "propensities.npy")
+        if not (folder / "napkinxc").is_dir():
+            raise ValueError("the folder napkinxc is missing")
+        self._tree = self._open(str(folder / "napkinxc"))
+        self._tree.load()

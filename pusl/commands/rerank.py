@@ -1,0 +1,88 @@
+"""Chooses k keyphrases per item with the whole catalog in mind, from any scored predictions.
+
+  pusl generate --model DIR --input items.jsonl --output wide.jsonl -k 50
+  pusl rerank --predictions wide.jsonl --output covered.jsonl --objective coverage --beta 0.25 -k 10
+
+The predictions should hold more than k candidates per item. Scores are probabilities in [0, 1] or
+log-probabilities (at most 0).
+
+objectives:
+  coverage    items in order take the k phrases with the largest (f + beta) * score, where f is the chance that
+              no earlier item got the phrase right. beta 0: as many different right phrases over the catalog as
+              possible; a large beta: plain top-k. --state FILE lets a later file go on where this one ended.
+  propensity  the k phrases with the largest score / propensity (needs --train)
+  brs         k at random from the best bound * k, the same for the same id and seed
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from eval.files import InputError
+from eval.propensity import PARAMETERS
+from pusl.rerank import OBJECTIVES, SCALES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `pusl rerank`."""
+    parser.add_argument("--predictions", required=True, metavar="FILE", help="scored predictions, best with k >= 50")
+    parser.add_argument("--output", required=True, metavar="FILE", help="the chosen k per item")
+    parser.add_argument("--objective", required=True, choices=OBJECTIVES, help="what to choose by (see above)")
+    parser.add_argument("-k", type=int, required=True, metavar="N", help="keyphrases per item")
+    parser.add_argument("--beta", type=float, default=0.0, metavar="B", help="coverage: weight of plain relevance")
+    parser.add_argument("--state", metavar="FILE", help="coverage: go on from this file if it exists, and update it")
+    parser.add_argument(
+        "--bound", type=float, default=2.0, metavar="B", help="brs: draw from the best B * k (default: 2)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="brs: seed of the draw (default: 0)")
+    parser.add_argument("--train", metavar="FILE", help="propensity: training file whose label counts are used")
+    models = [name for name in PARAMETERS if name != "direct"]
+    parser.add_argument("--propensity", default="jpv", choices=models, help="propensity model (default: jpv)")
+    parser.add_argument(
+        "--propensity-parameters", metavar="NAME=X,...", help="e.g. a=0.55,b=1.5 (jpv) or beta=1,gamma=0.5 (power)"
+    )
+    parser.add_argument(
+        "--scores", default="auto", choices=SCALES, help="what the scores are (default: log if the first is negative)"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite an existing output")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Reranks one file."""
+    from pusl.rerank import inverse_propensities, rerank
+
+    weight = None
+    if args.objective == "propensity" and args.train is not None:
+        weight = inverse_propensities(args.train, args.propensity, parse_parameters(args.propensity_parameters))
+    elif args.train is not None:
+        raise InputError(f"--train belongs to --objective propensity, not to '{args.objective}'")
+    rerank(
+        args.predictions,
+        args.output,
+        args.k,
+        args.objective,
+        beta=args.beta,
+        bound=args.bound,
+        seed=args.seed,
+        scores=args.scores,
+        weight=weight,
+        state=args.state,
+        force=args.force,
+    )
+    return 0
+
+
+def parse_parameters(text: str | None) -> dict[str, float] | None:
+    """`a=0.55,b=1.5` -> {"a": 0.55, "b": 1.5}."""
+    if text is None:
+        return None
+    found = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"--propensity-parameters {text!r}: expected NAME=NUMBER,..., as in a=0.55,b=1.5")
+    return found

@@ -1,0 +1,242 @@
+"""Scored predictions of a whole catalog -> k per item, chosen with the other items in mind.
+
+`coverage`: items in order; each takes the k phrases with the largest (f + β)·η, where η is a phrase's
+score and f the chance that no earlier item got it right, then f ← f·(1 − η). β = 0 is pure coverage, a
+large β is plain top-k. `propensity`: the largest η / p. `brs`: k at random from the best b·k, so that a
+shop's next page shows something else. Streaming: memory grows with the number of different phrases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from eval.files import InputError, Row, check_input, check_output, write_json, write_rows
+from eval.normalize import normalize
+from eval.propensity import propensities
+from eval.records import Prediction, read_predictions, read_references
+
+OBJECTIVES = ("coverage", "propensity", "brs")
+SCALES = ("auto", "probability", "log")
+STATE_FORMAT = 1
+
+Chooser = Callable[
+    [str, Sequence[str], np.ndarray], Sequence[int]
+]  # id, normalized phrases, η -> positions, best first
+
+
+@dataclass
+class Coverage:
+    """The greedy coverage rule and what it remembers between items (and between runs).
+
+    >>> rule = Coverage(k=1, beta=0.0)
+    >>> [rule.choose(item, ["cat", "dog"], np.array([0.9, 0.3])) for item in ("a", "b", "c")]
+    [[0], [1], [1]]
+    >>> {phrase: round(value, 3) for phrase, value in rule.missing.items()}
+    {'cat': 0.1, 'dog': 0.49}
+    """
+
+    k: int
+    beta: float = 0.0
+    missing: dict[str, float] = field(default_factory=dict)  # f: chance that no item so far has it right; absent = 1
+
+    def choose(self, item: str, phrases: Sequence[str], chances: np.ndarray) -> list[int]:
+        """Positions of the k phrases with the largest gain; equal gains keep the given order."""
+        left = np.array([self.missing.get(phrase, 1.0) for phrase in phrases])
+        gains = (left + self.beta) * chances
+        best = np.argsort(-gains, kind="stable")[: self.k].tolist()
+        for position in best:
+            self.missing[phrases[position]] = float(left[position] * (1 - chances[position]))
+        return best
+
+
+@dataclass
+class Weighted:
+    """The k phrases with the largest score times weight (weight = 1 / propensity)."""
+
+    k: int
+    weight: Callable[[str], float]
+
+    def choose(self, item: str, phrases: Sequence[str], chances: np.ndarray) -> list[int]:
+        """Positions of the best k; equal gains keep the given order."""
+        gains = chances * np.array([self.weight(phrase) for phrase in phrases])
+        return np.argsort(-gains, kind="stable")[: self.k].tolist()
+
+
+@dataclass
+class BoundedRandom:
+    """k drawn at random from the best b·k, in order of score. The draw depends on the item's id and the seed only."""
+
+    k: int
+    bound: float = 2.0
+    seed: int = 0
+
+    def choose(self, item: str, phrases: Sequence[str], chances: np.ndarray) -> list[int]:
+        """Positions of the drawn phrases, best first."""
+        best = np.argsort(-chances, kind="stable")[: max(self.k, round(self.bound * self.k))]
+        digest = hashlib.sha256(f"{self.seed}\0{item}".encode()).digest()
+        draw = np.random.default_rng(int.from_bytes(digest[:8], "big"))
+        drawn = draw.permutation(len(best))[: self.k]
+        return best[np.sort(drawn)].tolist()
+
+
+def rerank_rows(
+    predictions: Iterable[Prediction], choose: Chooser, k: int, scale: str, path: str | Path
+) -> Iterator[Row]:
+    """Streams reranked prediction rows. Repeats and blanks are dropped first; scores stay as they were given."""
+    for prediction in predictions:
+        scores = prediction.scores
+        if scores is None:
+            raise InputError(
+                f"{path}:{prediction.line}: id {prediction.id!r} has no 'scores'; reranking needs a score per keyphrase"
+            )
+        first: dict[str, int] = {}
+        for position, phrase in enumerate(prediction.keyphrases):
+            key = normalize(phrase)
+            if key:
+                first.setdefault(key, position)
+        kept = list(first.values())
+        chances = np.array([_chance(scores[position], scale, prediction, path) for position in kept])
+        chosen = [kept[number] for number in choose(prediction.id, list(first), chances)] if kept else []
+        row: Row = {
+            "id": prediction.id,
+            "keyphrases": [prediction.keyphrases[position] for position in chosen],
+            "scores": [scores[position] for position in chosen],
+        }
+        if len(chosen) < k:
+            row["exhausted"] = True
+        yield {**row, **{name: value for name, value in prediction.extra.items() if name not in row}}
+
+
+def _chance(score: float, scale: str, prediction: Prediction, path: str | Path) -> float:
+    if scale == "log" and score <= 0:
+        return math.exp(score)
+    if scale == "probability" and 0 <= score <= 1:
+        return score
+    where = f"{path}:{prediction.line}: id {prediction.id!r}: score {score:g}"
+    if scale == "log":
+        raise InputError(f"{where} is no log-probability (they are at most 0), but earlier scores were")
+    raise InputError(f"{where} is no probability in [0, 1]; log-probabilities need --scores log")
+
+
+def find_scale(predictions: Iterable[Prediction]) -> str:
+    """`log` if the first score that is not 0 is negative, else `probability`."""
+    for prediction in predictions:
+        for score in prediction.scores or ():
+            if score != 0:
+                return "log" if score < 0 else "probability"
+    return "probability"
+
+
+def rerank(
+    predictions: str | Path,
+    output: str | Path,
+    k: int,
+    objective: str = "coverage",
+    *,
+    beta: float = 0.0,
+    bound: float = 2.0,
+    seed: int = 0,
+    scores: str = "auto",
+    weight: Callable[[str], float] | None = None,
+    state: str | Path | None = None,
+    force: bool = False,
+) -> int:
+    """What `pusl rerank` does; returns the number of items.
+
+    `weight` (normalized phrase -> 1/propensity) belongs to the objective `propensity`. With `state`, coverage goes
+    on from the catalog parts reranked before, and the file is updated once the output stands.
+    """
+    if objective not in OBJECTIVES:
+        raise InputError(f"objective {objective!r} is unknown; allowed: {', '.join(OBJECTIVES)}")
+    if scores not in SCALES:
+        raise InputError(f"score scale {scores!r} is unknown; allowed: {', '.join(SCALES)}")
+    if k < 1:
+        raise InputError(f"-k is {k}; it must be at least 1")
+    if not 0 <= beta < math.inf:
+        raise InputError(f"--beta is {beta}; it must be 0 or more")
+    if not 1 <= bound < math.inf:
+        raise InputError(f"--bound is {bound}; it must be at least 1")
+    if state is not None and objective != "coverage":
+        raise InputError(f"--state belongs to --objective coverage; '{objective}' treats every item alone")
+    check_input(predictions)
+    check_output(output, force)
+    memory = _read_state(state) if state is not None else _new_state()
+    name = _fingerprint(predictions) if state is not None else ""
+    if name in memory["files"]:
+        raise InputError(f"{predictions}: this file is already counted in {state}; delete the state to start over")
+    if scores == "auto":
+        scores = find_scale(read_predictions(predictions))
+
+    rule: Coverage | Weighted | BoundedRandom
+    if objective == "coverage":
+        rule = Coverage(k, beta, memory["missing"])
+    elif objective == "propensity":
+        if weight is None:
+            raise InputError("--objective propensity needs --train FILE, from which propensities are computed")
+        rule = Weighted(k, weight)
+    else:
+        rule = BoundedRandom(k, bound, seed)
+    items = tqdm(read_predictions(predictions), desc="rerank", unit=" items", disable=None)
+    count = write_rows(output, rerank_rows(items, rule.choose, k, scores, predictions), force)
+    if state is not None:
+        memory["files"].append(name)
+        memory["items"] += count
+        write_json(state, memory, force=True)
+    return count
+
+
+def inverse_propensities(
+    train: str | Path, model: str = "jpv", parameters: Mapping[str, float] | None = None, prior: float = 0.0
+) -> Callable[[str], float]:
+    """Normalized phrase -> 1/p from a training file's label counts (METRICS.md); unseen phrases have count 0."""
+    counts: Counter[str] = Counter()
+    items = 0
+    for record in read_references(train):
+        keys = {normalize(phrase) for phrase in record.keyphrases} - {""}
+        counts.update(keys)
+        items += bool(keys)
+    if not items:
+        raise InputError(f"{train}: no item with keyphrases; propensities need label counts")
+    known = sorted(set(counts.values()) | {0})
+    table = dict(zip(known, (1 / propensities(known, items, model, parameters, prior)).tolist(), strict=True))
+    return lambda phrase: table[counts[phrase]]
+
+
+def _new_state() -> dict[str, Any]:
+    return {"format": STATE_FORMAT, "objective": "coverage", "items": 0, "files": [], "missing": {}}
+
+
+def _read_state(path: str | Path) -> dict[str, Any]:
+    """The state file, or a fresh state where there is none yet."""
+    if not Path(path).exists():
+        check_output(path)
+        return _new_state()
+    try:
+        loaded = json.loads(check_input(path).read_text(encoding="utf-8"))
+        good = loaded["format"] == STATE_FORMAT and loaded["objective"] == "coverage"
+        good = good and isinstance(loaded["files"], list) and isinstance(loaded["items"], int)
+        good = good and all(0 <= value <= 1 for value in loaded["missing"].values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        good = False
+    if not good:
+        raise InputError(f"{path}: is no state file of `pusl rerank`; name another file with --state")
+    return loaded
+
+
+def _fingerprint(path: str | Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in itertools.takewhile(bool, iter(lambda: stream.read(1 << 20), None)):
+            digest.update(block)
+    return digest.hexdigest()
