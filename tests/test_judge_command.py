@@ -13,6 +13,7 @@ import time
 import pytest
 from fake_endpoint import CONTENT, TRANSPORT, FakeEndpoint, rules
 
+from eval.evaluate import evaluate
 from pusl.cli import main
 from pusl.judging import summary_path
 
@@ -393,6 +394,38 @@ def test_agreement_with_people_and_consistency(tmp_path, capsys):
     checked = json.loads((tmp_path / "check.summary.json").read_text())
     assert checked["agreement"] == people and checked["usage"]["requests"] == 0
     assert sum(len(row["verdicts"]) for row in read(tmp_path / "check.jsonl")) == 41
+
+
+def test_shares_and_sizes_are_those_of_pusl_evaluate(tmp_path):
+    """Uni@k, the parts and the counts mean the same in both commands."""
+    references, predictions = catalog(tmp_path, 40, 6)
+    draw = random.Random(2)
+    for row in predictions:  # repeats, blanks and upper case, and two missing lines
+        row["keyphrases"] = [
+            draw.choice([phrase, phrase.upper(), " ", phrase, row["keyphrases"][0]]) for phrase in row["keyphrases"]
+        ]
+    for row in references:
+        row["keyphrases"] = row["keyphrases"][: draw.randrange(3)]
+    write(tmp_path / "references.jsonl", references)
+    write(tmp_path / "predictions.jsonl", predictions[2:])
+    write(
+        tmp_path / "train.jsonl",
+        [{"id": "t", "keyphrases": ["a"]}, {"id": "u", "keyphrases": ["a", "A"]}, {"id": "v", "keyphrases": []}],
+    )
+    (tmp_path / "queries.txt").write_text("\n".join(phrase for row in predictions[::2] for phrase in row["keyphrases"]))
+    files = {"train": tmp_path / "train.jsonl", "universe": tmp_path / "queries.txt"}
+    other = evaluate(tmp_path / "references.jsonl", tmp_path / "predictions.jsonl", k=[2, "2mu", 6], **files)
+    with FakeEndpoint() as endpoint:
+        flags = [word for name, path in files.items() for word in (f"--{name}", path)]
+        assert judge(tmp_path, endpoint.url, *flags, "--k", 2, "2mu", 6, "--consistency", 0) == 0
+    found = summary(tmp_path)
+    assert (found["k"], found["mu"]) == (other["k"], other["mu"])
+    assert {name: found["counts"][name] for name in other["counts"]} == other["counts"]
+    assert set(found["groups"]) == set(other["groups"])
+    for mine, theirs in [(found["scores"], other["scores"]), (found["groups"], other["groups"])]:
+        for part, scores in theirs.items():
+            for k in other["k"]:
+                assert mine[part][f"Uni@{k}"] == pytest.approx(scores[f"Uni@{k}"])
 
 
 def test_gold_needs_a_text(tmp_path, capsys):
