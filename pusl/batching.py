@@ -1,9 +1,9 @@
 """Texts of many requests -> shared batches -> each request's own results.
 
-A request becomes a `Ticket` of texts that share one options key; only texts with equal keys may sit in one
-batch. A batch leaves when it is full or when its oldest ticket has waited `max_wait` seconds. Inside a group
-the tickets take turns, so a request with one text never stands behind a file of a thousand. Everything here runs on one
-asyncio loop and knows nothing of HTTP or of models.
+A request becomes a `Ticket` of texts that share one options key; only texts with equal keys may sit in
+one batch. A batch leaves when it is full or when its oldest ticket has waited `max_wait` seconds. Inside
+a group the tickets take turns, so a request with one text never stands behind a file of a thousand.
+Everything here runs on one asyncio loop and knows nothing of HTTP or of models.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ Part = tuple[Ticket, int, int]  # a ticket and the range of its texts inside one
 
 
 class Batcher:
-    """Groups texts by key and feeds `run(texts, key)` with at most `lanes` batches at a time."""
+    """Groups texts by key and feeds `run(texts, key)`: one batch for each of `workers` at a time, and up to
+    `ahead` more FULL batches, so that no worker stands idle between two of them."""
 
     def __init__(
         self,
@@ -69,22 +70,24 @@ class Batcher:
         max_batch: int = 32,
         max_wait: float = 0.005,
         max_queue: int = 512,
-        lanes: int = 1,
-        observe: Callable[[int, float], None] | None = None,
+        workers: int = 1,
+        ahead: int = 0,
     ) -> None:
         self.run, self.max_batch, self.max_wait, self.max_queue = run, max_batch, max_wait, max_queue
-        self.lanes, self.observe = lanes, observe
+        self.workers, self.ahead = workers, ahead
         self.queued = 0  # texts accepted and not yet started
         self.running = 0  # texts inside a batch now
+        self._batches = 0  # batches that left and are not back
         self._groups: dict[Hashable, deque[Ticket]] = {}
         self._wakeup = asyncio.Event()
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
         self._seconds_per_text = 0.01
+        self._returned = 0.0  # when the last batch came back
 
     def start(self) -> None:
         """Starts the lanes on the running loop."""
-        self._tasks = [asyncio.create_task(self._lane(), name=f"lane-{i}") for i in range(self.lanes)]
+        self._tasks = [asyncio.create_task(self._lane(), name=f"lane-{i}") for i in range(self.workers + self.ahead)]
 
     async def close(self) -> None:
         """Takes nothing new, answers what was accepted, then stops the lanes."""
@@ -124,21 +127,24 @@ class Batcher:
 
     def retry_after(self) -> int:
         """Whole seconds until the present queue should be through, from the pace so far; 1 to 60."""
-        ahead = (self.queued + self.running) * self._seconds_per_text / self.lanes
-        return min(60, max(1, math.ceil(ahead)))
+        return min(60, max(1, math.ceil((self.queued + self.running) * self._seconds_per_text)))
 
     def _take(self) -> list[Part] | float | None:
-        """The next batch, or seconds until one may leave, or None if nothing is queued."""
-        soonest: float | None = None
-        now = time.monotonic()
-        for key in sorted(self._groups, key=lambda key: self._groups[key][0].since):
-            group = self._groups[key]
-            full = sum(len(t.texts) - t.started for t in group) >= self.max_batch
-            wait = group[0].since + self.max_wait - now
-            if full or wait <= 0 or self._closed:
-                return self._fill(key, group, now)
-            soonest = wait if soonest is None else min(soonest, wait)
-        return soonest
+        """The next batch, or seconds until one may leave (inf: when a worker is free), or None if nothing is queued."""
+        now, idle = time.monotonic(), self._batches < self.workers
+        full = {key for key, group in self._groups.items() if self._size(group) >= self.max_batch}
+        oldest_first = sorted(self._groups, key=lambda key: self._groups[key][0].since)
+        if not idle and not full:
+            return math.inf if oldest_first else None
+        for key in oldest_first:
+            # Age before size: were only full groups taken while the workers are busy, a rare key might starve.
+            overdue = self._closed or now - self._groups[key][0].since >= self.max_wait
+            if overdue or key in full:
+                return self._fill(key, self._groups[key], now)
+        return self._groups[oldest_first[0]][0].since + self.max_wait - now if oldest_first else None
+
+    def _size(self, group: deque[Ticket]) -> int:
+        return sum(len(ticket.texts) - ticket.started for ticket in group)
 
     def _fill(self, key: Hashable, group: deque[Ticket], now: float) -> list[Part]:
         turn = max(1, self.max_batch // TURNS_PER_BATCH)
@@ -166,13 +172,16 @@ class Batcher:
         while True:
             batch = self._take()
             if isinstance(batch, list):
+                self._batches += 1
                 await self._process(batch)
+                self._batches -= 1
+                self._wakeup.set()
             elif batch is None and self._closed:
                 return
             else:
                 self._wakeup.clear()
                 waiting = asyncio.ensure_future(self._wakeup.wait())
-                await asyncio.wait({waiting}, timeout=batch)
+                await asyncio.wait({waiting}, timeout=None if batch == math.inf else batch)
                 waiting.cancel()
 
     async def _process(self, batch: list[Part]) -> None:
@@ -203,10 +212,10 @@ class Batcher:
             self.running -= len(texts)
         if len(results) != len(texts):
             raise RuntimeError(f"{len(texts)} texts gave {len(results)} results")
-        seconds = time.monotonic() - begun
-        self._seconds_per_text += 0.2 * (seconds / len(texts) - self._seconds_per_text)
-        if self.observe:
-            self.observe(len(texts), seconds)
+        # Batches overlap, so the pace is counted from one batch's return to the next.
+        now = time.monotonic()
+        self._seconds_per_text += 0.2 * ((now - max(begun, self._returned)) / len(texts) - self._seconds_per_text)
+        self._returned = now
         position = 0
         for ticket, first, last in live:
             ticket.results[first:last] = results[position : position + last - first]

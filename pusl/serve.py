@@ -63,7 +63,7 @@ class Service:
         self._idle: asyncio.Queue[Worker] = asyncio.Queue()
         self.batcher = Batcher(
             self._run, max_batch=config.max_batch, max_wait=config.max_wait_ms / 1000, max_queue=config.max_queue,
-            lanes=config.workers, observe=self._observe,
+            workers=config.workers, ahead=config.workers,
         )  # fmt: skip
         self.batcher.start()
         self.telemetry.queued.set_function(lambda: self.batcher.queued)
@@ -72,7 +72,7 @@ class Service:
         # The first one alone: it may have to build the universe's index, which the others then share.
         self.info = await self.workers[0].start()
         await asyncio.gather(*(worker.start() for worker in self.workers[1:]))
-        for worker in self.workers:
+        for worker in self.workers * 2:  # a worker may hold one batch and find the next in its pipe
             self._idle.put_nowait(worker)
         self.state = "ready"
         self._watch = asyncio.create_task(self._revive(), name="revive")
@@ -100,7 +100,10 @@ class Service:
     async def _run(self, texts: list[str], key: Any) -> list[Any]:
         worker = await self._idle.get()
         try:
-            return await worker.ask(texts, dict(key))
+            results, seconds = await worker.ask(texts, dict(key))
+            self.telemetry.batch_size.observe(len(texts))
+            self.telemetry.batch_time.observe(seconds)
+            return results
         finally:
             self._idle.put_nowait(worker)
 
@@ -117,10 +120,6 @@ class Service:
                 pause = 0.5
             except WorkerLost:
                 pause = min(60.0, pause * 2)  # a folder that vanished should not be read in a tight loop
-
-    def _observe(self, size: int, seconds: float) -> None:
-        self.telemetry.batch_size.observe(size)
-        self.telemetry.batch_time.observe(seconds)
 
 
 def create_app(config: ServeConfig, api_key: str | None = None) -> FastAPI:

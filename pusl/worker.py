@@ -15,6 +15,7 @@ import os
 import signal
 import struct
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from typing import Any, BinaryIO
@@ -59,19 +60,23 @@ class Worker:
         self.info = hello["ready"]
         return self.info
 
-    async def ask(self, texts: list[str], options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Predictions for one batch; WorkerLost if the process dies or takes longer than `hang_after`."""
+    async def ask(self, texts: list[str], options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], float]:
+        """Predictions for one batch and the seconds they took; WorkerLost if the process dies or hangs."""
+        await self.revive()
+        life = self.restarts
+        # Several questions may stand in the pipe: written in this order, read in this order (the lock is fair).
+        self._write({"texts": texts, "options": options})
         async with self._turn:
-            if self.pid is None:
-                await self._restart()
+            if life != self.restarts or self.pid is None:
+                raise WorkerLost("the model process ended")
             try:
-                answer = await asyncio.wait_for(self._exchange({"texts": texts, "options": options}), self.hang_after)
+                answer = await asyncio.wait_for(self._receive(), self.hang_after)
             except (asyncio.TimeoutError, WorkerLost) as error:
                 await self.stop()
                 raise WorkerLost(str(error) or f"no answer within {self.hang_after:g} s") from None
         if "error" in answer:
             raise InputError(answer["error"]) if answer["kind"] == "input" else WorkerError(answer["error"])
-        return list(answer["results"])
+        return answer["results"], answer["seconds"]
 
     async def stop(self) -> None:
         """Ends the process; it holds nothing worth saving."""
@@ -83,24 +88,20 @@ class Worker:
         self._process._transport.close()  # type: ignore[attr-defined]
 
     async def revive(self) -> None:
-        """Starts the process again if it died while idle."""
+        """Starts the process again if it died."""
+        if self.pid is not None:
+            return
         async with self._turn:
             if self.pid is None:
-                await self._restart()
+                try:
+                    await self.start()
+                except (InputError, WorkerError) as error:
+                    raise WorkerLost(f"the model could not be loaded again: {error}") from None
 
-    async def _restart(self) -> None:
-        try:
-            await self.start()
-        except (InputError, WorkerError) as error:
-            raise WorkerLost(f"the model could not be loaded again: {error}") from None
-
-    async def _exchange(self, question: dict[str, Any]) -> dict[str, Any]:
+    def _write(self, question: dict[str, Any]) -> None:
         assert self._process and self._process.stdin
         body = json.dumps(question).encode()
-        self._process.stdin.write(HEADER.pack(len(body)) + body)
-        with contextlib.suppress(ConnectionError):  # a dead process shows itself in _receive
-            await self._process.stdin.drain()
-        return await self._receive()
+        self._process.stdin.write(HEADER.pack(len(body)) + body)  # a dead process shows itself in _receive
 
     async def _receive(self) -> dict[str, Any]:
         assert self._process and self._process.stdout
@@ -133,7 +134,9 @@ def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: Binary
     while len(head := questions.read(HEADER.size)) == HEADER.size:
         question = json.loads(questions.read(HEADER.unpack(head)[0]))
         try:
-            send({"results": model.answer(question["texts"], question["options"])})
+            begun = time.perf_counter()
+            results = model.answer(question["texts"], question["options"])
+            send({"results": results, "seconds": time.perf_counter() - begun})
         except InputError as error:
             send({"error": str(error), "kind": "input"})
         except Exception as error:

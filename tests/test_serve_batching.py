@@ -205,11 +205,46 @@ def test_close_answers_what_was_accepted_and_takes_nothing_new() -> None:
     asyncio.run(scene())
 
 
-def test_several_lanes_work_at_once() -> None:
+def test_several_workers_work_at_once() -> None:
     async def body(batcher: Batcher) -> None:
         begun = time.monotonic()
         tickets = [batcher.submit(["x"], i) for i in range(4)]
         await asyncio.gather(*(ticket.done for ticket in tickets))
         assert time.monotonic() - begun < 0.35  # two rounds of 0.1 s, not four
 
-    running(Recorder(0.1), body, max_batch=1, max_wait=0, lanes=2)
+    running(Recorder(0.1), body, max_batch=1, max_wait=0, workers=2)
+
+
+def test_only_full_batches_leave_ahead_of_a_free_worker() -> None:
+    run = Recorder(0.1)
+
+    async def body(batcher: Batcher) -> None:
+        tickets = [batcher.submit(["first"], "key")]
+        await asyncio.sleep(0.02)
+        tickets += [batcher.submit([f"t{i}"], "key") for i in range(3)]
+        await asyncio.sleep(0.02)
+        assert len(run.batches) == 1  # three of four: they wait for the worker, and for a mate
+        tickets.append(batcher.submit(["t3"], "key"))
+        await asyncio.sleep(0.02)
+        assert len(run.batches) == 2
+        tickets.append(batcher.submit(["last"], "key"))
+        await asyncio.gather(*(ticket.done for ticket in tickets))
+
+    running(run, body, max_batch=4, max_wait=0, ahead=1)
+    assert [len(texts) for texts, _ in run.batches] == [1, 4, 1]
+
+
+def test_a_rare_key_does_not_starve_beside_full_batches() -> None:
+    run = Recorder(0.005)
+
+    async def body(batcher: Batcher) -> None:
+        async def client() -> None:
+            while not rare.done.done():
+                await batcher.submit(["often"] * 2, "often").done
+
+        rare = batcher.submit(["rare"], "rare")
+        await asyncio.wait_for(asyncio.gather(*(client() for _ in range(20))), 5)
+        assert rare.done.result() == [("rare", "rare")]
+
+    running(run, body, max_batch=4, max_wait=0.01, ahead=1)
+    assert len(run.batches) < 40
