@@ -63,7 +63,7 @@ class TrainingError(RuntimeError):
 def train(config: TrainConfig, *, resume: bool = False, force: bool = False) -> TrainResult:
     """Trains one model and returns how it went. The best model stands in `config.out`."""
     config = resolve(config)
-    state = PartialState()
+    state = PartialState(cpu=not accelerator_present())  # without a GPU only this makes it distributed
     folder = RunFolder(str(config.out))
     record = folder.admit(resume, force) if state.is_main_process else None
     state.wait_for_everyone()
