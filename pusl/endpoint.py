@@ -125,6 +125,7 @@ class Ledger:
         self._lost = 0.0  # USD of requests whose answers never arrived
         self._ratio = {"in": 2.0, "out": 2.0}  # real tokens / estimate; careful until the first report
         self._measured = False
+        self._longest = 0  # tokens of the longest answer
 
     def reserve(self, prompt: Prompt) -> float:
         """Sets aside what a request may cost; an EndpointError if --max-cost could then be exceeded."""
@@ -148,7 +149,9 @@ class Ledger:
             self._lost += self._at_most(prompt)
 
     def _at_most(self, prompt: Prompt) -> float:
-        tokens_out = self.settings.max_answer_tokens or prompt.answer_tokens * self._ratio["out"]
+        cap = self.settings.max_answer_tokens
+        # A server may ignore the cap: the longest answer so far says so.
+        tokens_out = max(cap, self._longest) if cap else prompt.answer_tokens * self._ratio["out"]
         return self.settings.cost(estimate_tokens(prompt) * self._ratio["in"], tokens_out) or 0.0
 
     def settle(self, prompt: Prompt, answer: Answer | None, reserved: float) -> None:
@@ -166,6 +169,7 @@ class Ledger:
                 self._measured = True
             else:
                 usage.estimated += 1
+            self._longest = max(self._longest, answer.tokens_out)
             usage.tokens_in += answer.tokens_in or estimates["in"]
             usage.tokens_out += answer.tokens_out or (0 if answer.tokens_in else estimates["out"])
 
@@ -201,7 +205,7 @@ def server_message(error: Any) -> str:
     body = error.body if error.body is not None else error.message
     if isinstance(body, Mapping):
         inner = body.get("error", body)
-        body = inner.get("message", inner) if isinstance(inner, Mapping) else inner
+        body = inner.get("message", inner.get("detail", inner)) if isinstance(inner, Mapping) else inner
     code = f" [{error.code}]" if getattr(error, "code", None) else ""
     return " ".join(str(body).split())[:300] + code
 

@@ -210,8 +210,8 @@ class LLMClient:
             "model": settings.model, "messages": prompt.messages, "temperature": settings.temperature
         }  # fmt: skip
         if settings.max_answer_tokens is not None:
-            name = "max_tokens" if "max_completion_tokens" in without else "max_completion_tokens"
-            found[name] = settings.max_answer_tokens
+            # The first is the newer name; some servers silently ignore it, others refuse the second.
+            found["max_completion_tokens"] = found["max_tokens"] = settings.max_answer_tokens
         wanted = settings.response_format
         if wanted == "auto":
             wanted = next(kind for kind in FORMATS if kind not in without)
@@ -225,7 +225,7 @@ class LLMClient:
     def _suspect(self, parameters: dict[str, Any], fault: str) -> str | None:
         """After HTTP 400: the parameter that the message complains of, or the structured output; None if neither."""
         said = fault.lower()
-        for name in ("temperature", "max_completion_tokens", "max_tokens"):
+        for name in ("temperature", "max_tokens", "max_completion_tokens"):
             if name in parameters and name in said:
                 return name
         words = r"response.?format|json|schema|structured|grammar|unknown|unrecognized|unsupported|extra"

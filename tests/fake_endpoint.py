@@ -42,6 +42,7 @@ class FakeEndpoint:
         seed: int = 0,
         structured: str = "json_schema",  # the strictest response_format it takes; "text": none
         temperature: bool = True,  # whether the model takes a temperature
+        max_tokens: bool = True,  # whether it takes the old name of the cap
         key: str | None = None,  # the only accepted key
         model: str | None = None,  # the only known model
         retry_after: str = "0.02",
@@ -54,6 +55,7 @@ class FakeEndpoint:
     ) -> None:
         self.faults, self.random_faults, self.rate = list(faults), random_faults, rate
         self.structured, self.temperature, self.key, self.model = structured, temperature, key, model
+        self.max_tokens = max_tokens
         self.retry_after, self.slow, self.latency, self.prose = retry_after, slow, latency, prose
         self.poison, self.always, self.usage = poison, always, usage
         self.random = random.Random(seed)
@@ -110,6 +112,8 @@ class FakeEndpoint:
             return f"Invalid parameter: 'response_format' of type '{wanted}' is not supported with this model."
         if "temperature" in body and not self.temperature:
             return "Unsupported value: 'temperature' does not support 0 with this model."
+        if "max_tokens" in body and not self.max_tokens:
+            return "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
         return None
 
     def note(self, messages: list[dict[str, str]], sent: list[dict[str, Any]]) -> None:

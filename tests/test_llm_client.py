@@ -140,10 +140,25 @@ def test_a_model_without_temperature_and_an_endpoint_without_token_counts():
         assert client.usage.tokens_in > 0
 
 
-def test_cap_on_the_answer_is_sent():
-    with FakeEndpoint() as endpoint, LLMClient(settings(endpoint, max_answer_tokens=77)) as client:
-        client.ask(PROMPT)
-        assert endpoint.bodies[0]["max_completion_tokens"] == 77
+@pytest.mark.parametrize("old_name", [True, False])
+def test_the_cap_on_the_answer_is_sent_under_the_names_the_endpoint_takes(old_name):
+    with FakeEndpoint(max_tokens=old_name) as endpoint:
+        with LLMClient(settings(endpoint, max_answer_tokens=77)) as client:
+            client.ask(PROMPT)
+            client.ask(PROMPT)
+        assert endpoint.bodies[-1]["max_completion_tokens"] == 77
+        assert ("max_tokens" in endpoint.bodies[-1]) == old_name
+        assert len(endpoint.bodies) == (2 if old_name else 3)
+
+
+def test_a_server_that_ignores_the_cap_does_not_break_the_budget():
+    flags = {"max_answer_tokens": 1, "price_in": 0.0, "price_out": 1000.0, "max_cost": 0.1}
+    with FakeEndpoint() as endpoint, LLMClient(settings(endpoint, **flags)) as client:
+        with pytest.raises(EndpointError, match="--max-cost"):
+            for _ in range(100):
+                client.ask(PROMPT)
+        assert client.usage.tokens_out > client.usage.answers  # each is longer than the cap
+        assert 0.08 < client.settings.cost(0, client.usage.tokens_out) <= 0.1
 
 
 def test_a_rejected_item_is_no_error_but_an_endpoint_that_rejects_everything_is():
