@@ -30,6 +30,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("pusl.serve")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+BODIES_HELD = 16  # of the largest size allowed; a thousand slow big uploads must not fill the memory
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -99,6 +100,7 @@ class Gateway:
         self.key = api_key.encode() if api_key else None
         self.max_body, self.max_open, self.body_timeout = max_body, max_open, body_timeout
         self.open = 0
+        self.held = 0  # bytes of bodies in memory, all requests together
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, from its head to its log line."""
@@ -128,7 +130,7 @@ class Gateway:
         try:
             self._admit(scope["path"], headers)
             if scope["method"] in ("POST", "PUT", "PATCH") and scope["path"] in self.paths:
-                receive = await self._buffered(receive, headers)
+                receive = await self._buffered(receive, headers, facts)
             await self.app(scope, receive, tracked)
         except Problem as problem:
             facts["code"] = problem.code
@@ -141,6 +143,7 @@ class Gateway:
                 await _answer(Problem(500, "internal", "something failed here; the log has the request id"), tracked)
         finally:
             self.open -= 1
+            self.held -= facts.pop("held", 0)
             self.telemetry.open.set(self.open)
             seconds = time.monotonic() - begun
             path = scope["path"] if scope["path"] in self.paths else "other"
@@ -169,7 +172,7 @@ class Gateway:
         if not hmac.compare_digest(given, self.key):
             raise Problem(401, "unauthorized", "send the API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
 
-    async def _buffered(self, receive: Receive, headers: dict[str, bytes]) -> Receive:
+    async def _buffered(self, receive: Receive, headers: dict[str, bytes], facts: dict[str, Any]) -> Receive:
         """Reads the whole body within the limits, and replays it to the app."""
         kind = headers.get("content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         if kind != "application/json":
@@ -191,6 +194,10 @@ class Gateway:
                 raise ConnectionError
             chunks.append(message.get("body", b""))
             size += len(chunks[-1])
+            facts["held"] = size
+            self.held += len(chunks[-1])
+            if self.held > BODIES_HELD * self.max_body:
+                raise Problem(503, "too_many_open", "too many big requests at once; try again", retry_after=1)
             more = message.get("more_body", False)
             if size > self.max_body:
                 raise too_big

@@ -48,6 +48,8 @@ def check_config(config: ServeConfig) -> ServeConfig:
     """Settings that contradict each other become an InputError before anything starts."""
     if config.max_texts > config.max_queue:
         raise InputError(f"--max-texts {config.max_texts} is over --max-queue {config.max_queue}: no such request fits")
+    if not config.model:
+        raise InputError("name the folder of a trained model: --model DIR")
     if not (Path(config.model) / "pusl.json").is_file():
         raise InputError(f"--model {config.model}: not a PUSL model folder (it has no pusl.json)")
     if config.port > 65535:
