@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from eval.matching import Flags, Ints
+from eval.matching import Flags, Ints, Vocabulary
 
 Floats = NDArray[np.float64]
 
@@ -17,18 +17,15 @@ class WordTable:
     """The words of each phrase: a phrase x word matrix, and a 64-bit mask that tells most pairs apart at once."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
-        words: dict[str, int] = {}
-        sets = [sorted({words.setdefault(word, len(words)) for word in phrase.split()}) for phrase in phrases]
-        starts = np.zeros(len(sets) + 1, np.int32)
-        np.cumsum([len(row) for row in sets], out=starts[1:])
-        columns = np.fromiter((word for row in sets for word in row), np.int32, int(starts[-1]))
-        ones = np.ones(len(columns), np.int32)
-        self.matrix = csr_array((ones, columns, starts), shape=(len(sets), max(1, len(words))))
-        self.sizes = np.diff(starts)
+        sets = Vocabulary("none").encode([phrase.split() for phrase in phrases]).as_sets()
+        ones = np.ones(len(sets.ids), np.int32)
+        width = int(sets.ids.max(initial=0)) + 1
+        self.matrix = csr_array((ones, sets.ids, sets.starts.astype(np.int32)), shape=(len(phrases), width))
+        self.sizes = sets.lengths
         # Two phrases whose masks share no bit share no word; a shared bit has to be looked into.
-        bits = np.left_shift(np.uint64(1), (columns % 64).astype(np.uint64))
-        self.masks = np.zeros(len(sets) + 1, np.uint64)  # the last one is the blank's
-        np.bitwise_or.at(self.masks, np.repeat(np.arange(len(sets)), self.sizes), bits)
+        bits = np.left_shift(np.uint64(1), (sets.ids % 64).astype(np.uint64))
+        self.masks = np.zeros(len(phrases) + 1, np.uint64)  # the last one is the blank's
+        np.bitwise_or.at(self.masks, sets.rows, bits)
 
     def jaccard(self, left: Ints, right: Ints) -> Floats:
         """|A ∩ B| / |A ∪ B| of the word sets of phrase pairs."""

@@ -168,7 +168,7 @@ def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[
         },
         "data": {"references": loaded.summary} | ({"train": training.summary} if training else {}),
         "group_sizes": {subset.label: subset.size for subset in subsets if subset.kind != "all"},
-        "n_labels": int(np.unique(loaded.sets.ids).size if space is None else space.size),
+        "n_labels": int(np.count_nonzero(np.bincount(loaded.sets.ids)) if space is None else space.size),
         "normalization": s.normalization,
         "propensity": propensity,
         "alpha": s.alpha,

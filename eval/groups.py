@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class Subset:
     name: str
     kind: str  # "all", "fixed" (narrow, diverse) or "group"
     chosen: Flags | None  # None: every item
-    size: int | None  # None: it cannot be known who belongs to it (no μ)
+    size: int | None  # None: it cannot be known who belongs to it (no μ), and nobody is chosen
 
     @property
     def label(self) -> str:
@@ -40,8 +40,6 @@ class Subset:
 
     def cut(self, per_item: Mapping[str, Floats]) -> dict[str, Floats]:
         """The chosen items' values."""
-        if self.size is None:
-            return {name: array[:0] for name, array in per_item.items()}
         return {name: array if self.chosen is None else array[self.chosen] for name, array in per_item.items()}
 
 
@@ -57,13 +55,24 @@ class System:
     space: Ints | None  # label ids given by the user
     frequency: NDArray[np.int64] | None  # training items with the label, by id
     per_item: dict[str, Floats]
+    counted: dict[str, list[LabelCounts]] = field(default_factory=dict)  # kept for the subsets that have bins
+
+    def label_counts(self, subset: Subset) -> list[LabelCounts]:
+        """Label counts at each k (rising) over the subset's items."""
+        if subset.label not in self.counted:
+            found = count_labels(self.references, self.events, subset.chosen, self.space)
+            if subset.kind == "group":
+                return found
+            self.counted[subset.label] = found
+        return self.counted[subset.label]
 
 
 def subsets_of(sizes: NDArray[np.int64], mu: float | None, groups: Sequence[str | None] | None) -> list[Subset]:
     """all, narrow (1 ≤ |Y| ≤ 2μ), diverse (|Y| > 2μ), then each group value in alphabetical order."""
     found = [Subset("all", "all", None, len(sizes))]
     if mu is None:
-        found += [Subset("narrow", "fixed", None, None), Subset("diverse", "fixed", None, None)]
+        nobody = np.zeros(len(sizes), np.bool_)
+        found += [Subset("narrow", "fixed", nobody, None), Subset("diverse", "fixed", nobody, None)]
     else:
         narrow, diverse = (sizes >= 1) & (sizes <= 2 * mu), sizes > 2 * mu
         found += [Subset("narrow", "fixed", narrow, int(narrow.sum()))]
@@ -96,11 +105,11 @@ def full_name(name: str, k: int) -> str:
 
 def score_subset(system: System, subset: Subset) -> dict[str, float | None]:
     """Every metric for one subset; a metric with nothing to average over is None."""
-    chosen = subset.chosen if subset.size is not None else np.zeros(len(system.references.starts) - 1, np.bool_)
+    chosen = subset.chosen
     means = {name: mean(array) for name, array in subset.cut(system.per_item).items()}
     scores: dict[str, float | None] = {f"{name}@O": means[f"{name}@O"] for name in AT_O}
     sizes = system.references.lengths if chosen is None else system.references.lengths[chosen]
-    labels = dict(zip(sorted(system.ks), _label_counts(system, chosen), strict=True))
+    labels = dict(zip(sorted(system.ks), system.label_counts(subset), strict=True))
     for k in system.ks:
         for name in AT_K:
             scores[full_name(name, k)] = means.get(full_name(name, k))
@@ -120,7 +129,7 @@ def score_bins(system: System, subsets: Sequence[Subset]) -> dict[str, dict[str,
     for subset in subsets:
         if subset.kind == "group":
             continue
-        counted = _label_counts(system, subset.chosen)
+        counted = system.label_counts(subset)
         member = bin_of(system.frequency[counted[0].ids], system.settings.bins)
         f1 = {k: counts.f1 for k, counts in zip(sorted(system.ks), counted, strict=True)}
         for number, name in enumerate(bins):
@@ -132,10 +141,6 @@ def score_bins(system: System, subsets: Sequence[Subset]) -> dict[str, dict[str,
             else:
                 bins[name][subset.name] = row
     return bins
-
-
-def _label_counts(system: System, chosen: Flags | None) -> list[LabelCounts]:
-    return count_labels(system.references, system.events, chosen, system.space)
 
 
 def _label_scores(system: System, counts: LabelCounts, k: int, n: int) -> dict[str, float | None]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
 
@@ -79,7 +79,7 @@ def load_references(source: Source, vocabulary: Vocabulary) -> References:
         groups.extend(chunk.groups or [None] * len(chunk.ids))
         ids.extend(chunk.ids)
         interactions = _extend(interactions, chunk.interactions)
-        parts.append(vocabulary.encode(chunk.phrases).as_sets())
+        parts.append(_encode(vocabulary, chunk).as_sets())
     if not ids:
         raise InputError(f"{name_of(source, 'references')}: no items; expected at least one record")
     sets = stack(parts)
@@ -94,7 +94,7 @@ def load_predictions(source: Source, references: References, vocabulary: Vocabul
     parts = []
     for chunk in _prediction_chunks(source, references.index, of):
         rows.extend(map(references.index.__getitem__, chunk.ids))
-        parts.append(vocabulary.encode(chunk.phrases))
+        parts.append(_encode(vocabulary, chunk))
     if not rows:
         raise InputError(f"{name_of(source, 'predictions')}: no items; expected at least one record")
     return _placed(stack(parts), np.array(rows, np.int64), len(references.ids)), len(references.ids) - len(rows)
@@ -106,12 +106,11 @@ def load_training(source: Source, vocabulary: Vocabulary, what: str = "train") -
     sizes: list[Offsets] = []
     interactions: list[int] | None = []
     for chunk in _reference_chunks(source):
-        sets = vocabulary.encode(chunk.phrases).as_sets()
+        sets = _encode(vocabulary, chunk).as_sets()
         sizes.append(sets.lengths)
         if vocabulary.size > len(counts):
             counts = np.concatenate([counts, np.zeros(max(len(counts), vocabulary.size), np.int64)])
-        found, times = np.unique(sets.ids, return_counts=True)
-        counts[found] += times
+        np.add.at(counts, sets.ids, 1)
         interactions = _extend(interactions, chunk.interactions)
     if not sizes:
         raise InputError(f"{name_of(source, what)}: no items; expected at least one record")
@@ -170,7 +169,7 @@ def _weight_rows(source: str | Path | Mapping[str, float]) -> Iterator[tuple[str
 def _reference_chunks(source: Source) -> Iterator[_Chunk]:
     """Checked references from any kind of source, a few thousand at a time."""
     if _is_clean(source):
-        yield from _mapping_chunks(source)
+        yield from _whole(source)
         return
     for records in _chunks(_reference_records(source)):
         counted = all(record.counts is not None for record in records)
@@ -185,26 +184,34 @@ def _reference_chunks(source: Source) -> Iterator[_Chunk]:
 def _prediction_chunks(source: Source, known: Mapping[str, int], of: str) -> Iterator[_Chunk]:
     """Checked predictions from any kind of source, a few thousand at a time."""
     if _is_clean(source) and known.keys() >= source.keys():
-        yield from _mapping_chunks(source)
+        yield from _whole(source)
         return
     for records in _chunks(_prediction_records(source, known, of)):
         yield _Chunk([record.id for record in records], [record.keyphrases for record in records])
 
 
 def _is_clean(source: Source) -> TypeGuard[Mapping[str, Sequence[str]]]:
-    """Whether it is a mapping from ids to lists of strings, which needs no further check."""
+    """Whether it is a mapping from ids to lists: it can be taken as a whole, and `_encode` finds what is no string."""
     return (
         isinstance(source, Mapping)
         and all(source)
         and _STRINGS.issuperset(map(type, source))
         and _LISTS.issuperset(map(type, source.values()))
-        and _STRINGS.issuperset(map(type, chain.from_iterable(source.values())))
     )
 
 
-def _mapping_chunks(source: Mapping[str, Sequence[str]]) -> Iterator[_Chunk]:
-    for items in _chunks(iter(source.items())):
-        yield _Chunk([name for name, _ in items], [phrases for _, phrases in items])
+def _whole(source: Mapping[str, Sequence[str]]) -> Iterator[_Chunk]:
+    if source:
+        yield _Chunk(list(source), list(source.values()))
+
+
+def _encode(vocabulary: Vocabulary, chunk: _Chunk) -> Ragged:
+    try:
+        return vocabulary.encode(chunk.phrases)
+    except (AttributeError, TypeError):  # no string: look for it, to name its item
+        for line, (name, phrases) in enumerate(zip(chunk.ids, chunk.phrases, strict=True), 1):
+            parse_prediction({"id": name, "keyphrases": list(phrases)}, "records", line)
+        raise
 
 
 def _reference_records(source: Source) -> Iterator[Reference]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -64,7 +65,9 @@ class Vocabulary(dict[str, int]):
         flags = np.zeros(self.size + 1, np.bool_)
         ids, how = self.ids, self.how
         for raw in raw_phrases:
-            found = ids.get(normalize(raw, how))
+            found = self.get(raw)
+            if found is None:
+                found = ids.get(normalize(raw, how))
             if found is not None:
                 flags[found] = True
         flags[BLANK] = False
@@ -78,12 +81,12 @@ class Ragged:
     ids: Ints
     starts: Offsets
 
-    @property
+    @cached_property
     def lengths(self) -> Offsets:
         """Entries per row."""
         return np.diff(self.starts)
 
-    @property
+    @cached_property
     def rows(self) -> Ints:
         """The row number of each entry."""
         return np.repeat(np.arange(len(self.starts) - 1, dtype=np.int32), self.lengths)

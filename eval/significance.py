@@ -8,6 +8,7 @@ are drawn: the mean is kept exactly, the variance to a few parts in 10^5, at any
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,8 +33,11 @@ class Difference:
 
 def mean(values: Floats) -> float | None:
     """The mean of the items that count (not NaN), None when there is none."""
-    counted = values[~np.isnan(values)]
-    return float(counted.mean()) if counted.size else None
+    total = float(values.sum())
+    if math.isnan(total):
+        counted = values[~np.isnan(values)]
+        return float(counted.mean()) if counted.size else None
+    return total / values.size if values.size else None
 
 
 def intervals(
