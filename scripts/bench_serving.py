@@ -187,7 +187,7 @@ def service(args: argparse.Namespace, log: Path) -> Iterator[tuple[int, list[int
     command = [
         sys.executable, "-m", "pusl", "serve", "--model", args.model, "--port", "0", "--threads", str(args.threads),
         "--workers", str(args.workers), "--max-batch", str(args.max_batch), "--max-queue", str(args.max_queue),
-        "--precision", args.precision, "--log-level", args.log_level,
+        "--max-texts", "1", "--precision", args.precision, "--log-level", args.log_level,
     ]  # fmt: skip
     with log.open("w") as stream:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream, text=True)
@@ -287,4 +287,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except InputError as error:
+        sys.exit(f"bench_serving: {error}")
