@@ -10,6 +10,7 @@ import email.utils
 import json
 import math
 import os
+import re
 import threading
 import time
 from collections.abc import Mapping
@@ -75,7 +76,7 @@ class LLMSettings:
             parts.port  # noqa: B018 (raises on a port that is no number)
         except ValueError:
             parts = urlsplit("")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[\s\\^`{}|\x00-\x1f]", url):
             raise InputError(f"--base-url: {_bare(url)!r} is no address; expected e.g. http://localhost:8000/v1")
         return url
 

@@ -41,6 +41,7 @@ from pusl.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prom
 from pusl.threads import run_all
 
 _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
+_REJECTED = ("HTTP 400", "HTTP 413", "HTTP 422")  # this one request is wrong: too long, filtered, a parameter
 _LONGEST_BACKOFF = 30.0  # seconds
 _LONGEST_WAIT = 120.0  # seconds that a server may ask for
 _RETRIES_BEFORE_CONTACT = 3  # nobody listens, and nobody ever did: a wrong address, most likely
@@ -49,8 +50,9 @@ _RETRIES_BEFORE_CONTACT = 3  # nobody listens, and nobody ever did: a wrong addr
 class LLMClient:
     """Asks one endpoint; safe for threads. `usage` counts what was sent and what came back."""
 
-    def __init__(self, settings: LLMSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: LLMSettings, patience: int = 3) -> None:
+        """`patience`: so many requests in a row may fail after all their retries before the endpoint counts as down."""
+        self.settings, self.patience = settings, patience
         self.ledger = Ledger(settings)
         self._lock = threading.Lock()
         self._client: Any = None
@@ -89,7 +91,7 @@ class LLMClient:
                     self._failed_in_a_row = 0
                     self._dropped = self._dropped | without
                 return answer
-            if fault.startswith(("HTTP 400", "HTTP 422")):
+            if fault.startswith(_REJECTED):
                 if suspect := self._suspect(parameters, fault):
                     without.add(suspect)
                     continue
@@ -108,7 +110,7 @@ class LLMClient:
                 self._note_retry(fault, tried, wait)
         with self._lock:
             self._failed_in_a_row += 1
-            down = self._failed_in_a_row >= 3
+            down = self._failed_in_a_row >= self.patience
         message = f"{self.settings.endpoint} gave no answer after {tried} tries (last: {fault})"
         raise (EndpointError if down else RequestFailed)(message)
 
@@ -141,7 +143,7 @@ class LLMClient:
             if status == 402 or (status == 429 and "insufficient_quota" in text):
                 raise EndpointError(f"{self.settings.endpoint}: the account has no credit left ({text})") from None
             if status in (400, 413, 422):
-                return None, f"HTTP {400 if status == 413 else status}: {text}", None
+                return None, f"HTTP {status}: {text}", None
             if status in _RETRIED or status >= 500:
                 return None, f"HTTP {status}", retry_after(error.response.headers)
             raise InputError(self._refused(status, text)) from None

@@ -329,6 +329,18 @@ def test_one_poisoned_item_does_not_hold_up_the_others(tmp_path, capsys):
     assert summary(tmp_path)["counts"]["n_failed_requests"] == 1
 
 
+def test_many_poisoned_items_can_be_skipped(tmp_path, capsys):
+    catalog(tmp_path, 20, 3)
+    flags = ("--retries", 0, "--consistency", 0, "--concurrency", 1)
+    with FakeEndpoint(poison="item 1") as endpoint:  # 1 and 10 to 19
+        assert judge(tmp_path, endpoint.url, *flags) == 1
+        assert "run the same command again" in capsys.readouterr().err
+        assert len(endpoint.bodies) == 10 + 3  # three failures in a row: the endpoint counts as down
+        assert judge(tmp_path, endpoint.url, *flags, "--skip-failed") == 0
+    assert summary(tmp_path)["counts"]["n_unanswered"] == 3 * 11
+    assert judge(tmp_path, DOWN, *flags, "--skip-failed", "--force", "--model", "other") == 1  # nothing at all
+
+
 def test_dry_run_says_what_the_run_then_does(tmp_path, capsys, monkeypatch):
     catalog(tmp_path, 30, 4)
     prices = ("--price-in", 2, "--price-out", 8)
