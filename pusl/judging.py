@@ -204,7 +204,14 @@ def _go_on(done: int, job: Job, cache: Path) -> str:
 
 
 def summarize(job: Job, verdicts: Verdicts, client: LLMClient, options: JudgeOptions) -> Row:
-    """The content of the summary file; what metrics.json has too stands where it stands there."""
+    """The content of the summary file; what metrics.json has too stands where it stands there.
+
+    counts: n_items, n_without_references, n_missing_predictions, n_keyphrases = n_yes + n_no + n_unanswered (at the
+    largest k), n_texts_cut, n_failed_requests. scores, groups, intervals: G@k, Uni@k, Rel@k (and `_max`, see
+    `judge_scores`) per part. sizes: items, keyphrases, yes and unanswered per part and k. agreement: with people
+    (--gold), else null. consistency: first verdicts against those of a repeated and of a reversed question. usage: what
+    THIS run sent and was billed; a replay has zeros. provenance: model, endpoint, prompt version, files with SHA-256.
+    """
     items = _judged(job, verdicts)
     found = judge_scores(items, job.k, seed=options.seed)
     groups = sorted(part for part in found["scores"] if part.startswith("group:"))
