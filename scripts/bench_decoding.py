@@ -52,8 +52,11 @@ def marks(vocabulary: int) -> Any:
     return TokenIds(pad=0, eos=1, bok=vocabulary - 3, eok=vocabulary - 2, sep=vocabulary - 1, start=0)
 
 
-def make_model(shape: str, folder: Path) -> None:
-    """A random T5 of the shape, saved; closing marks win about every third time."""
+def build_model(shape: str) -> Any:
+    """A random T5 of the shape, the same in every process; closing marks win about every third time.
+
+    Its head is untied: a tied random T5 repeats its last token for ever.
+    """
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
@@ -64,12 +67,11 @@ def make_model(shape: str, folder: Path) -> None:
         decoder_start_token_id=0,
     )  # fmt: skip
     model = T5ForConditionalGeneration(config).eval()
+    head = torch.randn(vocabulary, d_model)
     ids = marks(vocabulary)
-    with torch.no_grad():
-        model.shared.weight[[ids.eok, ids.eos]] *= 8.0
-    model.save_pretrained(folder)
-    if importable("ctranslate2"):
-        convert(model, folder)
+    head[[ids.eok, ids.eos]] *= 8.0
+    model.lm_head.weight = torch.nn.Parameter(head)
+    return model
 
 
 def importable(name: str) -> bool:
@@ -79,14 +81,15 @@ def importable(name: str) -> bool:
     return find_spec(name) is not None
 
 
-def convert(model: Any, folder: Path) -> None:
-    """CTranslate2's copy of the model; its converter wants a tokenizer, any will do."""
+def convert(shape: str, folder: Path) -> None:
+    """CTranslate2's copy of the model (tied; only its speed counts). Its converter wants a tokenizer, any will do."""
     from ctranslate2.converters import TransformersConverter
 
     from pusl.tokenizer import train_tokenizer
 
     tokenizer = train_tokenizer(["a b c d e f g"] * 9, 300, marks=False)
     tokenizer.save_pretrained(folder)
+    build_model(shape).save_pretrained(folder)
     for name, quantization in (("ct2", "float32"), ("ct2-int8", "int8")):
         TransformersConverter(str(folder)).convert(str(folder / name), quantization=quantization, force=True)
 
@@ -111,9 +114,8 @@ def make_universe(vocabulary: int, phrases: int) -> Any:
 class Worker:
     """One process of one engine: loads, then decodes what it is given."""
 
-    def __init__(self, engine: str, folder: Path, threads: int, universe: int) -> None:
+    def __init__(self, engine: str, shape: str, folder: Path, threads: int, universe: int) -> None:
         import torch
-        from transformers import T5ForConditionalGeneration
 
         torch.set_num_threads(threads)
         self.kind = engine
@@ -127,7 +129,7 @@ class Worker:
             )
             self.pieces = json.loads((folder / name / "shared_vocabulary.json").read_text())
             return
-        model = T5ForConditionalGeneration.from_pretrained(folder).eval()
+        model = build_model(shape)
         self.ids = marks(model.config.vocab_size)
         if engine.startswith("generate"):
             self.model = model
@@ -227,9 +229,9 @@ def _whole_phrases(ids: Any) -> Any:
     return WholePhrases()
 
 
-def serve(pipe: Any, engine: str, folder: Path, threads: int, universe: int) -> None:
+def serve(pipe: Any, engine: str, shape: str, folder: Path, threads: int, universe: int) -> None:
     """A worker process: answers (texts, tokens) with (result, processor seconds)."""
-    worker = Worker(engine, folder, threads, universe)
+    worker = Worker(engine, shape, folder, threads, universe)
     pipe.send("ready")
     while (task := pipe.recv()) is not None:
         before = time.process_time()
@@ -240,14 +242,14 @@ def serve(pipe: Any, engine: str, folder: Path, threads: int, universe: int) -> 
 class Team:
     """The processes of one engine."""
 
-    def __init__(self, engine: str, folder: Path, universe: int) -> None:
+    def __init__(self, engine: str, shape: str, folder: Path, universe: int) -> None:
         self.engine = engine
         processes, threads = LAYOUT[engine]
         context = multiprocessing.get_context("spawn")
         self.pipes, self.members = [], []
         for _ in range(processes):
             mine, theirs = context.Pipe()
-            member = context.Process(target=serve, args=(theirs, engine, folder, threads, universe), daemon=True)
+            member = context.Process(target=serve, args=(theirs, engine, shape, folder, threads, universe), daemon=True)
             member.start()
             self.pipes.append(mine)
             self.members.append(member)
@@ -276,9 +278,10 @@ def bench(shape: str, length: int, names: list[str], args: argparse.Namespace) -
     """One shape, every engine, round by round."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_model(shape, folder)
+        if any(engine.startswith("ctranslate2") for engine in names):
+            convert(shape, folder)
         texts = make_texts(SHAPES[shape][-1], args.items, length, args.mixed)
-        teams = [Team(engine, folder, args.universe) for engine in names]
+        teams = [Team(engine, shape, folder, args.universe) for engine in names]
         tokens = args.tokens
         rows: dict[str, dict[str, Any]] = {}
         for turn in range(args.rounds + 1):

@@ -102,11 +102,12 @@ def test_repeats_are_skipped_whatever_their_spelling():
 def test_a_floor_ends_the_item_instead_of_padding_it():
     generator = KeyphraseGenerator(checkpoint("pusl"))
     text = documents(1)
-    full = generator.generate(text, 6, strategy="beam")[0]
+    wide = {"strategy": "beam", "num_beams": 64}
+    full = generator.generate(text, 6, **wide)[0]
     middle = full.scores[2]
-    cut = generator.generate(text, 6, strategy="beam", floor=middle)[0]
+    cut = generator.generate(text, 6, floor=middle, **wide)[0]
     assert cut.keyphrases == full.keyphrases[:3] and cut.exhausted
-    assert generator.generate(text, 6, strategy="beam", min_score=middle)[0].keyphrases == full.keyphrases[:3]
+    assert generator.generate(text, 6, min_score=middle, **wide)[0].keyphrases == full.keyphrases[:3]
     assert generator.generate(text, 6, strategy="sequence", floor=0.0)[0].keyphrases == []
 
 

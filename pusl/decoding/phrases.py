@@ -177,7 +177,7 @@ class _Run:
         """Best continuations of every item: ended ones go to its plan, the others become its beams."""
         logprobs = logits.log_softmax(-1)  # the model's own, before any rule
         ranked = logprobs if self.constraint is None else self.constraint.apply(logprobs, self.node[owner, beam])
-        ranked = ranked.index_fill(1, self.never, -torch.inf)
+        ranked.index_fill_(1, self.never, -torch.inf)  # in place: what is forbidden is never asked for again
         depth = torch.from_numpy(self.depth[owner])
         ranked[depth == 0, self.end] = -torch.inf
         full = torch.nonzero(depth >= self.cap)[:, 0]

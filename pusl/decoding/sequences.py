@@ -128,7 +128,7 @@ class _Run:
     def _choose(self, logits: Tensor) -> tuple[list[int], list[float]]:
         rules, tokens = self.rules, self.rules.tokens
         logprobs = logits.log_softmax(-1)  # the model's own, before any rule
-        allowed = logits.index_fill(1, self.never, -torch.inf)
+        allowed = logits.index_fill_(1, self.never, -torch.inf)
         inside = [len(row.ids) for row in self.rows]
         empty = [i for i, count in enumerate(inside) if count == 0]
         full = [i for i, count in enumerate(inside) if count >= rules.max_phrase_tokens]
