@@ -29,7 +29,10 @@ BASELINES = {
     "knn": ("pusl.baselines.simple:Neighbors", "labels of the most similar training texts (TF-IDF cosine)"),
     "svm": ("pusl.baselines.svm:Svm", "one linear SVM per label on TF-IDF words (DiSMEC)"),
     "plt": ("pusl.baselines.plt:Plt", "a probabilistic label tree (napkinXC); --propensity jpv makes it PS-PLT"),
+    "logistic": ("pusl.baselines.logistic:Logistic", "one logistic model per label: plain, unbiased or PEJL loss"),
     "fastxml": ("pusl.baselines.fastxml:FastXml", "a forest whose splits optimize nDCG (FastXML)"),
+    "word-label": ("pusl.baselines.attention:WordLabel", "shallow Transformer with word-label attention"),
+    "doc-vec": ("pusl.baselines.attention:DocVec", "the same Transformer with one vector per text"),
 }
 FORMAT = 1
 

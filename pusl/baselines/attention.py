@@ -1,0 +1,170 @@
+"""Words -> a shallow Transformer -> one vector per label (word-label attention) or one per text -> label scores.
+
+`word-label`: label j looks at the words itself, α_ij = softmax_i(h_i·w_j), φ_j = Σ_i α_ij h_i, score = MLP(φ_j)
+(METHOD.md, section 6). `doc-vec`: the same encoder, the mean of the h_i, one linear layer. Trained from scratch
+with binary cross-entropy. With many labels a step scores the batch's own labels and a random sample of the
+others, whose loss is scaled up to stand for all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from tqdm import tqdm
+
+from eval.files import write_json
+from pusl.baselines.data import TrainingData
+from pusl.baselines.model import Baseline, Ranking, read_json, top_k
+from pusl.baselines.tfidf import words
+from pusl.config import option
+
+PAD, UNKNOWN = 0, 1
+
+
+@dataclass
+class AttentionConfig:
+    width: int = option(128, "size of the vectors", minimum=8)
+    layers: int = option(1, "Transformer layers", minimum=1)
+    heads: int = option(4, "attention heads", minimum=1)
+    length: int = option(64, "words read of a text", minimum=1)
+    epochs: int = option(10, "passes over the training items", minimum=1)
+    batch: int = option(64, "items per step", minimum=1)
+    rate: float = option(2e-3, "learning rate (AdamW, linear decay)", minimum=1e-9)
+    dropout: float = option(0.2, "dropout on words and hidden vectors", minimum=0)
+    negatives: int = option(500, "labels sampled per step beside the batch's own; 0 = all labels", minimum=0)
+    gate: bool = option(True, "word-label: multiply the MLP's hidden layer by the label's vector")
+    vocabulary: int = option(30_000, "most words known", minimum=10)
+    seed: int = option(0, "seed of weights, order and samples", minimum=0)
+
+
+class _Neural(Baseline):
+    Config = AttentionConfig
+    net_name: ClassVar[str]
+    net: Any
+
+    def _build(self, known: int) -> Any:
+        from pusl.baselines import attention_net
+
+        return getattr(attention_net, self.net_name)(known + 2, len(self.labels), self.config)
+
+    def _fit(self, data: TrainingData) -> None:
+        import torch
+
+        config = self.config
+        counts = Counter(word for text in data.texts for word in words(text))
+        kept = [word for word, count in counts.most_common(config.vocabulary) if count > 1 or len(counts) < 1000]
+        self.vocabulary = {word: number + 2 for number, word in enumerate(kept)}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            self.net = self._build(len(kept))
+            shares = torch.from_numpy((data.frequencies + 0.5) / (len(data.texts) + 1)).float()
+            with torch.no_grad():
+                self.net.bias.weight.copy_(torch.logit(shares)[:, None])
+            self._train(data)
+        self.net.eval()
+
+    def _train(self, data: TrainingData) -> None:
+        import torch
+
+        config, draw = self.config, np.random.default_rng(self.config.seed)
+        ids, lengths = self._ids(data.texts)
+        per_epoch = -(-len(ids) // config.batch)
+        optimizer = torch.optim.AdamW(self.net.parameters(), lr=config.rate, weight_decay=0.01)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (config.epochs * per_epoch))
+        self.net.train()
+        for epoch in range(config.epochs):
+            # Batches of similar length: sorted in random stretches, then shuffled.
+            order = draw.permutation(len(ids))
+            stretch = config.batch * 20
+            pieces = [order[i : i + stretch] for i in range(0, len(order), stretch)]
+            order = np.concatenate([piece[np.argsort(lengths[piece], kind="stable")] for piece in pieces])
+            starts = draw.permutation(per_epoch) * config.batch
+            for start in tqdm(starts, f"epoch {epoch + 1}/{config.epochs}", leave=False, disable=None):
+                rows = order[start : start + config.batch]
+                loss = self._loss(data, rows, ids[rows, : max(1, lengths[rows].max())], draw)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+                optimizer.step()
+                schedule.step()
+
+    def _loss(self, data: TrainingData, rows: np.ndarray, ids: np.ndarray, draw: np.random.Generator) -> Any:
+        import torch
+
+        block = data.matrix[rows]
+        chosen, weight = sample_labels(np.unique(block.indices), len(data.labels), self.config.negatives, draw)
+        target = torch.from_numpy(block[:, chosen].toarray()).float()
+        logits = self.net(torch.from_numpy(ids), torch.from_numpy(chosen))  # (B, L)
+        losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        return (losses * torch.from_numpy(weight)).sum() / len(rows)
+
+    def _ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        table = np.full((len(texts), self.config.length), PAD, np.int64)
+        lengths = np.zeros(len(texts), np.int64)
+        for row, text in enumerate(texts):
+            found = [self.vocabulary.get(word, UNKNOWN) for word in words(text)[: self.config.length]] or [UNKNOWN]
+            table[row, : len(found)] = found
+            lengths[row] = len(found)
+        return table, lengths
+
+    def rank(self, texts: Sequence[str], k: int) -> Ranking:
+        import torch
+
+        with torch.inference_mode():
+            return self._rank(texts, k)
+
+    def _rank(self, texts: Sequence[str], k: int) -> Ranking:
+        import torch
+
+        ids, lengths = self._ids(texts)
+        parts = []
+        for start in range(0, len(texts), 32):
+            rows = ids[start : start + 32, : max(1, lengths[start : start + 32].max())]
+            scores = [
+                self.net(torch.from_numpy(rows), torch.arange(first, min(first + 4096, len(self.labels))))
+                for first in range(0, len(self.labels), 4096)
+            ]
+            parts.append(top_k(torch.cat(scores, dim=1).sigmoid().numpy(), k))
+        return np.concatenate([numbers for numbers, _ in parts]), np.concatenate([scores for _, scores in parts])
+
+    def _save(self, folder: Path) -> None:
+        from safetensors.torch import save_file
+
+        write_json(folder / "vocabulary.json", {"words": list(self.vocabulary)})
+        save_file(self.net.state_dict(), folder / "model.safetensors")
+
+    def _load(self, folder: Path) -> None:
+        from safetensors.torch import load_file
+
+        stored = read_json(folder / "vocabulary.json")["words"]
+        self.vocabulary = {word: number + 2 for number, word in enumerate(stored)}
+        self.net = self._build(len(stored))
+        self.net.load_state_dict(load_file(folder / "model.safetensors"))
+        self.net.eval()
+
+
+def sample_labels(own: np.ndarray, total: int, count: int, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The batch's own labels (weight 1) and `count` others, each weighted by how many others it stands for."""
+    if count == 0 or total <= len(own) + count:
+        return np.arange(total), np.ones(total, np.float32)
+    drawn = draw.choice(total, min(total, count + len(own)), replace=False)
+    others = np.setdiff1d(drawn, own)
+    weight = np.concatenate([np.ones(len(own)), np.full(len(others), (total - len(own)) / max(len(others), 1))])
+    return np.concatenate([own, others]).astype(np.int64), weight.astype(np.float32)
+
+
+class WordLabel(_Neural):
+    """Shallow Transformer with word-label attention, from scratch. Scores are sigmoid outputs (probabilities)."""
+
+    net_name = "WordLabelNet"
+
+
+class DocVec(_Neural):
+    """The same shallow Transformer with one vector per text. Scores are sigmoid outputs (probabilities)."""
+
+    net_name = "DocVecNet"

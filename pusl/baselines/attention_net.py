@@ -1,0 +1,71 @@
+"""Word ids + label numbers -> logits: a shallow Transformer under word-label attention or one mean vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pusl.baselines.attention import PAD
+
+
+class Encoder(nn.Module):
+    """Word ids -> hidden vectors."""
+
+    def __init__(self, size: int, config: Any) -> None:
+        super().__init__()
+        self.words = nn.Embedding(size, config.width, padding_idx=PAD)
+        self.places = nn.Embedding(config.length, config.width)
+        nn.init.normal_(self.words.weight, std=0.1)
+        nn.init.normal_(self.places.weight, std=0.02)
+        layer = nn.TransformerEncoderLayer(
+            config.width, config.heads, 2 * config.width, config.dropout, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, config.layers, enable_nested_tensor=False)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        place = torch.arange(ids.shape[1], device=ids.device)
+        hidden = self.dropout(self.words(ids) + self.places(place))  # (B, T, D)
+        return self.layers(hidden, src_key_padding_mask=ids == PAD)  # (B, T, D)
+
+
+class WordLabelNet(nn.Module):
+    """Each label attends to the words with a vector of its own."""
+
+    def __init__(self, size: int, labels: int, config: Any) -> None:
+        super().__init__()
+        self.encoder = Encoder(size, config)
+        self.queries = nn.Embedding(labels, config.width)
+        self.bias = nn.Embedding(labels, 1)
+        nn.init.normal_(self.queries.weight, std=0.1)
+        self.gate = config.gate
+        self.hidden = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(config.width, 1)
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        hidden = self.encoder(ids)  # (B, T, D)
+        fit = hidden @ self.queries(labels).T  # (B, T, L)
+        share = fit.masked_fill((ids == PAD)[:, :, None], -1e9).softmax(dim=1)  # (B, T, L)
+        seen = share.transpose(1, 2) @ hidden  # (B, L, D)
+        inner = self.hidden(seen)  # (B, L, D)
+        if self.gate:  # without it, two labels that look at the same word get the same score but for the bias
+            inner = inner * self.queries(labels)[None]
+        return self.out(torch.relu(inner)).squeeze(-1) + self.bias(labels).T  # (B, L)
+
+
+class DocVecNet(nn.Module):
+    """One vector per text, one linear layer."""
+
+    def __init__(self, size: int, labels: int, config: Any) -> None:
+        super().__init__()
+        self.encoder = Encoder(size, config)
+        self.queries = nn.Embedding(labels, config.width)
+        self.bias = nn.Embedding(labels, 1)
+        nn.init.normal_(self.queries.weight, std=0.1)
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        known = (ids != PAD)[:, :, None]
+        mean = (self.encoder(ids) * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)  # (B, D)
+        return mean @ self.queries(labels).T + self.bias(labels).T  # (B, L)
