@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ Flags = NDArray[np.bool_]
 
 BLANK = -1  # the id of a phrase with nothing in it, and of a place with no phrase
 BLOCK = 1 << 15  # items worked on at once
+MANY = 1 << 20  # phrases from which on importing Arrow pays
 
 
 class Vocabulary(dict[str, int]):
@@ -57,8 +58,29 @@ class Vocabulary(dict[str, int]):
         lengths = np.fromiter(map(len, lists), np.int64, len(lists))
         starts = np.zeros(len(lists) + 1, np.int64)
         np.cumsum(lengths, out=starts[1:])
-        flat = np.fromiter(map(self.__getitem__, chain.from_iterable(lists)), np.int32, int(starts[-1]))
+        flat = self._encode_many(lists) if starts[-1] >= MANY else None
+        if flat is None:
+            flat = np.fromiter(map(self.__getitem__, chain.from_iterable(lists)), np.int32, int(starts[-1]))
         return Ragged(flat, starts)
+
+    def _encode_many(self, lists: Sequence[Sequence[str]]) -> Ints | None:
+        """The same, with Arrow finding the different strings; None where Arrow is missing or cannot hold them."""
+        try:
+            import pyarrow
+        except ImportError:
+            return None
+        parts = []
+        phrases = chain.from_iterable(lists)
+        try:
+            while some := list(islice(phrases, 4 * MANY)):
+                found = pyarrow.array(some, pyarrow.large_string()).dictionary_encode()
+                if found.null_count:
+                    return None  # a None among the strings: the plain way says so
+                ids = np.fromiter(map(self.__getitem__, found.dictionary.to_pylist()), np.int32)
+                parts.append(ids[found.indices.to_numpy()])
+        except (pyarrow.ArrowException, TypeError, ValueError):
+            return None  # no string, or half of a surrogate pair
+        return np.concatenate(parts)
 
     def find(self, raw_phrases: Iterable[str]) -> Flags:
         """For each known phrase, whether it is among `raw_phrases`; a last entry, for BLANK, is False. Gives no ids."""

@@ -284,3 +284,17 @@ def test_stem_and_none_normalization():
     assert evaluate(references, predictions, [1], normalization="stem")["scores"]["all"]["B@1"] == 1
     assert evaluate(references, predictions, [1])["scores"]["all"]["B@1"] == 0
     assert evaluate({"1": ["A"]}, {"1": ["a"]}, [1], normalization="none")["scores"]["all"]["B@1"] == 0
+
+
+def test_many_phrases_go_through_arrow_and_nothing_changes(monkeypatch):
+    pytest.importorskip("pyarrow")
+    references, predictions, train, universe, _ = random_case(11)
+    plain = evaluate(references, predictions, [2, 9], train=train, universe=universe)
+    monkeypatch.setattr(matching, "MANY", 10)
+    assert matching.Vocabulary()._encode_many([["a", "b"], ["A"]]).tolist() == [0, 1, 0]
+    assert dict(evaluate(references, predictions, [2, 9], train=train, universe=universe)) == dict(plain)
+    for bad in (None, 7):
+        with pytest.raises(InputError, match="id '3'"):
+            evaluate(references, {**predictions, "3": ["x", bad]}, [2])
+    odd = ["\ud800", "x"] * 10  # half a surrogate pair, which Arrow cannot hold
+    assert evaluate({"1": odd}, {"1": odd}, [2])["scores"]["all"]["B@2"] == 1
