@@ -12,6 +12,7 @@ NAMES = (
 UNSCALED = ("K@", "Entropy@")  # not shares: printed as they are
 LOWER_IS_BETTER = ("Abandonment@",)
 NOT_A_RACE = ("New@", "Diversity@")  # neither more nor less is better
+MAIN = ("F1", "B", "K", "nDCG", "PSP", "MacroF1", "Cov")  # shown where there is no room for all
 ACROSS = 3  # values of k side by side
 BOLD, PLAIN = "\033[1m", "\033[0m"
 
@@ -68,9 +69,11 @@ def comparison_table(compared: Mapping[str, Any], color: bool = False) -> str:
             m for m in first["scores"][group] if any(s["scores"][group][m] is not None for s in systems.values())
         ]
         for metric in metrics:
-            if group == "all" or metric.split("@")[0] in ("F1", "B", "K", "nDCG", "PSP", "MacroF1", "Cov"):
+            if group == "all" or (metric.split("@")[0] in MAIN and " " not in metric):
                 rows.append([_shown(metric), *_race(metric, group, systems, color)])
         lines += ["", *_aligned(rows, color)]
+    if compared["comparisons"]:
+        lines += ["", "Differences over all items, paired bootstrap (every metric and group is in --output):"]
     for pair in compared["comparisons"]:
         lines += ["", *_differences(pair, color)]
     return "\n".join(lines)
@@ -79,7 +82,7 @@ def comparison_table(compared: Mapping[str, Any], color: bool = False) -> str:
 def _differences(pair: Mapping[str, Any], color: bool) -> list[str]:
     rows = [[f"{pair['a']} - {pair['b']}", "difference", "interval", "p"]]
     for metric, gap in pair["scores"]["all"].items():
-        if gap["difference"] is not None and not metric.endswith("_max"):
+        if gap["difference"] is not None and metric.split("@")[0] in MAIN and not metric.endswith("_max"):
             span = gap["interval"]
             low_high = f"[{number(metric, span[0], 2)}, {number(metric, span[1], 2)}]" if span else "-"
             p = "-" if gap["p"] is None else f"{gap['p']:.3f}"

@@ -1,0 +1,48 @@
+"""`pusl evaluate` is `python -m eval` under another name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eval.__main__ import main as eval_main
+from eval.files import write_rows
+from pusl.cli import main
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"id": str(n), "keyphrases": ["red shoe", "hat", f"label {n}"][: n % 3 + 1]} for n in range(12)]
+    write_rows("test.jsonl", rows)
+    write_rows("predictions.jsonl", [{**row, "keyphrases": row["keyphrases"][::-1]} for row in rows])
+    return ["--references", "test.jsonl", "--predictions", "predictions.jsonl", "--k", "3", "6"]
+
+
+def test_the_same_numbers_and_the_same_table(files, capsys):
+    assert main(["evaluate", *files, "--train", "test.jsonl", "--output", "a.json"]) == 0
+    ours = capsys.readouterr().out
+    assert eval_main([*files, "--train", "test.jsonl", "--output", "b.json"]) == 0
+    assert capsys.readouterr().out == ours
+    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
+    assert json.loads(Path("a.json").read_text())["scores"]["all"]["R@3"] == 1
+
+
+def test_the_same_flags(capsys):
+    texts = []
+    for program, argv in ((main, ["evaluate", "--help"]), (eval_main, ["--help"])):
+        with pytest.raises(SystemExit) as stop:
+            program(argv)
+        assert stop.value.code == 0
+        texts.append(capsys.readouterr().out.partition("options:")[2])
+    assert texts[0] == texts[1] != ""
+
+
+def test_bad_input(files, capsys):
+    Path("predictions.jsonl").write_text('{"id": "nobody", "keyphrases": []}\n')
+    assert main(["evaluate", *files, "--output", "m.json"]) == 2
+    error = capsys.readouterr().err
+    assert "predictions.jsonl:1" in error and "'nobody'" in error and len(error.splitlines()) == 1
+    assert not Path("m.json").exists()
