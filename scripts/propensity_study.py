@@ -75,7 +75,7 @@ def hiding_study(args: argparse.Namespace) -> str:
                 found.setdefault((name, model), []).append(measure(scores, clean, biased, truths))
     columns = list(next(iter(found.values()))[0])
     lines = [
-        f"Hyper-balls, {args.labels} labels in {args.dimensions} dimensions, {args.train_items:,} / {args.test_items:,} "
+        f"Hyper-balls, {args.labels} labels, {args.dimensions} dimensions, {args.train_items:,} / {args.test_items:,} "
         f"points, {args.seeds} data sets: mean in percent ± half the 95% t-interval over data sets. P@k on complete "
         "labels; PSP@1 on labels hidden like the training labels.",
         "",

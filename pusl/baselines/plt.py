@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ class Plt(Baseline):
     Config = PltConfig
     propensities: np.ndarray  # (m,)
     _tree: Any = None
-    _home: tempfile.TemporaryDirectory[str] | None = None
+    _home = ""
 
     def _fit(self, data: TrainingData) -> None:
         need_extra("napkinxc", "napkinXC")
@@ -60,8 +61,9 @@ class Plt(Baseline):
             parameters = {"a": self.config.propensity_a, "b": self.config.propensity_b}
             self.propensities = propensities(data.frequencies, len(data.texts), "jpv", parameters)
         # napkinXC keeps its model in a folder of its own.
-        self._home = tempfile.TemporaryDirectory(prefix="pusl-plt-")
-        self._tree = self._open(self._home.name)
+        self._home = tempfile.mkdtemp(prefix="pusl-plt-")
+        weakref.finalize(self, shutil.rmtree, self._home, ignore_errors=True)
+        self._tree = self._open(self._home)
         matrix = data.matrix
         targets = [matrix.indices[a:b].tolist() for a, b in zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)]
         self._tree.fit(features, targets)
@@ -110,8 +112,7 @@ class Plt(Baseline):
     def _save(self, folder: Path) -> None:
         self.tfidf.save(folder)
         np.save(folder / "propensities.npy", self.propensities)
-        assert self._home is not None
-        shutil.copytree(self._home.name, folder / "napkinxc")
+        shutil.copytree(self._home, folder / "napkinxc")
 
     def _load(self, folder: Path) -> None:
         need_extra("napkinxc", "napkinXC")
@@ -119,5 +120,6 @@ class Plt(Baseline):
         self.propensities = np.load(folder / "propensities.npy")
         if not (folder / "napkinxc").is_dir():
             raise ValueError("the folder napkinxc is missing")
-        self._tree = self._open(str(folder / "napkinxc"))
+        self._home = str(folder / "napkinxc")
+        self._tree = self._open(self._home)
         self._tree.load()
