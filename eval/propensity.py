@@ -138,7 +138,7 @@ def check_parameters(model: str, parameters: Mapping[str, float] | None) -> dict
 
 
 def _jpv(counts: Floats, n: int, p: Mapping[str, float]) -> Floats:
-    scale = (math.log(n) - 1) * (p["b"] + 1) ** p["a"]
+    scale = (math.log(n) - 1) * np.float64(p["b"] + 1) ** p["a"]  # overflows to inf while a fit explores
     return np.asarray(1 / (1 + scale * np.exp(-p["a"] * np.log(counts + p["b"]))))
 
 
