@@ -328,7 +328,15 @@ def _page(html: str) -> Any:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that returns after SIGTERM or Ctrl-C instead of dying by it: a drained service is a success."""
+    """Uvicorn that says where it listens once it does, and that returns after SIGTERM or Ctrl-C instead of dying by
+    it: a drained service is a success."""
+
+    greeting = ""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens, then greets."""
+        await super().startup(sockets)
+        print(self.greeting, flush=True)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
@@ -361,7 +369,7 @@ def serve(config: ServeConfig) -> None:
         )
     )  # fmt: skip
     app.state.service.on_failure = functools.partial(setattr, server, "should_exit", True)
-    print(f"PUSL is at http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
+    server.greeting = f"PUSL is at http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)"
     with listener:
         server.run([listener])
     failure = app.state.service.failure

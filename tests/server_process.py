@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import http.client
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +27,7 @@ WORDS = [
     "kids", "wide", "narrow", "electric", "kettle", "steel", "coffee", "tea", "travel", "mug", "bottle", "camping",
     "tent", "light", "warm", "winter", "summer", "jacket",
 ]  # fmt: skip
+UNIVERSE = ("red tent", "leather shoes", "hiking boots", "winter jacket", "travel mug")
 LABELS = ("hiking boots", "leather shoes", "travel mug", "winter jacket")
 
 
@@ -43,6 +47,24 @@ def tiny_model(folder: Path) -> Path:
     save_checkpoint(folder, model, tokenizer, {"paradigm": "pusl", "defaults": defaults})
     save_labels(folder, LABELS)
     return folder
+
+
+@functools.cache
+def shared_model() -> Path:
+    """One tiny model for all tests of the service."""
+    folder = Path(tempfile.mkdtemp(prefix="pusl-served-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return tiny_model(folder / "tiny")
+
+
+@functools.cache
+def shared_server() -> Server:
+    """One roomy server with a universe: loading torch again in every file would cost more than all the tests."""
+    universe = shared_model().parent / "universe.txt"
+    universe.write_text("".join(f"{phrase}\n" for phrase in UNIVERSE))
+    server = Server(shared_model(), "--timeout", "120", "--universe", str(universe))
+    atexit.register(server.stop)
+    return server
 
 
 class Server:

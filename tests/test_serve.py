@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_process import LABELS, Server, make_text, tiny_model
+from server_process import LABELS, Server, make_text, shared_model, shared_server
 
 from pusl.cli import main
 
@@ -24,23 +24,19 @@ KEY = "s3cret-key"
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("served") / "tiny")
+def model() -> Path:
+    return shared_model()
 
 
 @pytest.fixture(scope="module")
-def servers(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+def servers(model: Path) -> Iterator[tuple[Server, Server]]:
     """A roomy one with a universe, and a cramped one that wants a key; started together to save time."""
-    universe = tmp_path_factory.mktemp("universe") / "universe.txt"
-    universe.write_text("hiking boots\nleather shoes\ntravel mug\nwarm winter jacket\nred tent\n")
+    roomy = shared_server()
     narrow = "--max-batch 1 --max-queue 6 --max-texts 6 --max-wait-ms 0 --timeout 4 --api-key-env TEST_KEY"
-    with (
-        Server(model, "--timeout", "120", "--universe", str(universe)) as roomy,
-        Server(model, *narrow.split(), environment={"TEST_KEY": KEY}) as cramped,
-    ):
-        status, answer, headers = roomy.ask(["x"])  # alive before it is ready
+    with Server(model, *narrow.split(), environment={"TEST_KEY": KEY}) as cramped:
+        status, answer, headers = post(cramped, {"texts": ["x"]})  # alive before it is ready
         assert (status, answer["error"]["code"], headers["retry-after"]) == (503, "loading", "2")
-        assert roomy.call("GET", "/healthz")[0] == 200
+        assert cramped.call("GET", "/healthz")[0] == 200
         yield roomy.wait_ready(), cramped.wait_ready()
 
 

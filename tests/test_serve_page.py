@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server_process import Server, make_text, tiny_model
+from server_process import Server, make_text, shared_server
 
 from eval.records import read_predictions
 
@@ -82,20 +82,18 @@ class Page:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     folder = tmp_path_factory.mktemp("page")
-    universe, downloads = folder / "universe.txt", folder / "downloads"
-    universe.write_text("red tent\nleather shoes\nhiking boots\nwinter jacket\ntravel mug\n")
+    downloads = folder / "downloads"
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
     for flag in (*FLAGS, f"--user-data-dir={folder / 'profile'}"):
         options.add_argument(flag)
     options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
-    with Server(tiny_model(folder / "tiny"), "--universe", str(universe), "--timeout", "120") as server:
-        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        try:
-            server.wait_ready()
-            yield Page(driver, server, downloads)
-        finally:
-            driver.quit()
+    server = shared_server()
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield Page(driver, server.wait_ready(), downloads)
+    finally:
+        driver.quit()
 
 
 def test_text_to_chips_with_scores_and_marks(page: Page) -> None:
