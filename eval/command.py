@@ -59,12 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Scores, prints and writes."""
     systems = named_files(args.predictions)
-    for path in (args.references, *systems.values(), args.train, args.universe, args.label_space, args.weights,
-                 args.unbiased):  # fmt: skip
-        if path is not None:
-            check_input(path)
+    sources = [args.references, *systems.values(), args.train, args.universe, args.label_space, args.weights]
+    files = [check_input(path) for path in [*sources, args.unbiased] if path is not None]
     if args.output:
-        check_output(args.output, args.force)
+        output = check_output(args.output, args.force)
+        if output.exists() and any(output.samefile(path) for path in files):
+            raise InputError(f"--output {output}: is one of the input files")
 
     from eval.evaluate import compare, evaluate
 
@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> None:
             "propensity", "prior", "bins", "alpha", "coverage_items", "bootstrap", "seed",
         )
     }  # fmt: skip
+    settings["progress"] = sys.stderr.isatty()
     settings["propensity_parameters"] = _parameters(args.propensity_parameters)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     if len(systems) == 1:

@@ -143,7 +143,7 @@ class _Prepared:
 def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[int | str], s: Settings) -> _Prepared:
     wanted = s.check(k)
     vocabulary, notes = Vocabulary(s.normalization), list[str]()
-    loaded = inputs.load_references(references, vocabulary)
+    loaded = inputs.load_references(references, vocabulary, s.progress)
     space = None
     if s.label_space is not None:
         listed = inputs.load_phrases(s.label_space, "label_space")
@@ -151,9 +151,12 @@ def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[
         space = space[space != BLANK]
     label_limit = vocabulary.size  # every label that can be right or in the space has an id below
     of = inputs.name_of(references, "the references")
-    rows = {name: inputs.load_predictions(source, loaded, vocabulary, of) for name, source in predictions.items()}
+    rows = {
+        name: inputs.load_predictions(source, loaded, vocabulary, of, s.progress)
+        for name, source in predictions.items()
+    }
     words = WordTable(vocabulary.phrases())
-    training = inputs.load_training(s.train, vocabulary) if s.train is not None else None
+    training = inputs.load_training(s.train, vocabulary, progress=s.progress) if s.train is not None else None
     inverse, propensity = _inverse_propensities(s, training, vocabulary, label_limit, notes)
     weights = _weights(s, vocabulary, label_limit, notes)
     in_universe = vocabulary.find(inputs.load_phrases(s.universe, "universe")) if s.universe is not None else None

@@ -7,6 +7,7 @@ never all in memory.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,13 +70,13 @@ class _Chunk:
     interactions: list[int] | None = None  # None when a record has no counts
 
 
-def load_references(source: Source, vocabulary: Vocabulary) -> References:
+def load_references(source: Source, vocabulary: Vocabulary, progress: bool = False) -> References:
     """All references as sets of ids."""
     ids: list[str] = []
     groups: list[str | None] = []
     interactions: list[int] | None = []
     parts = []
-    for chunk in _reference_chunks(source):
+    for chunk in _reference_chunks(source, progress):
         groups.extend(chunk.groups or [None] * len(chunk.ids))
         ids.extend(chunk.ids)
         interactions = _extend(interactions, chunk.interactions)
@@ -88,11 +89,13 @@ def load_references(source: Source, vocabulary: Vocabulary) -> References:
     return References(ids, index, sets, named, laziness(sets.lengths, interactions))
 
 
-def load_predictions(source: Source, references: References, vocabulary: Vocabulary, of: str) -> tuple[Ragged, int]:
+def load_predictions(
+    source: Source, references: References, vocabulary: Vocabulary, of: str, progress: bool = False
+) -> tuple[Ragged, int]:
     """One row of ids per reference, in the references' order, and how many references have none."""
     rows: list[int] = []
     parts = []
-    for chunk in _prediction_chunks(source, references.index, of):
+    for chunk in _prediction_chunks(source, references.index, of, progress):
         rows.extend(map(references.index.__getitem__, chunk.ids))
         parts.append(_encode(vocabulary, chunk))
     if not rows:
@@ -100,12 +103,12 @@ def load_predictions(source: Source, references: References, vocabulary: Vocabul
     return _placed(stack(parts), np.array(rows, np.int64), len(references.ids)), len(references.ids) - len(rows)
 
 
-def load_training(source: Source, vocabulary: Vocabulary, what: str = "train") -> Training:
+def load_training(source: Source, vocabulary: Vocabulary, what: str = "train", progress: bool = False) -> Training:
     """Label counts of an example file, in one streamed pass."""
     counts = np.zeros(1 << 12, np.int64)
     sizes: list[Offsets] = []
     interactions: list[int] | None = []
-    for chunk in _reference_chunks(source):
+    for chunk in _reference_chunks(source, progress):
         sets = _encode(vocabulary, chunk).as_sets()
         sizes.append(sets.lengths)
         if vocabulary.size > len(counts):
@@ -166,12 +169,12 @@ def _weight_rows(source: str | Path | Mapping[str, float]) -> Iterator[tuple[str
         yield f"{source}:{line}", row["keyphrase"], row["weight"]
 
 
-def _reference_chunks(source: Source) -> Iterator[_Chunk]:
+def _reference_chunks(source: Source, progress: bool) -> Iterator[_Chunk]:
     """Checked references from any kind of source, a few thousand at a time."""
     if _is_clean(source):
         yield from _whole(source)
         return
-    for records in _chunks(_reference_records(source)):
+    for records in _chunks(_watched(_reference_records(source), source, progress)):
         counted = all(record.counts is not None for record in records)
         yield _Chunk(
             [record.id for record in records],
@@ -181,12 +184,12 @@ def _reference_chunks(source: Source) -> Iterator[_Chunk]:
         )
 
 
-def _prediction_chunks(source: Source, known: Mapping[str, int], of: str) -> Iterator[_Chunk]:
+def _prediction_chunks(source: Source, known: Mapping[str, int], of: str, progress: bool) -> Iterator[_Chunk]:
     """Checked predictions from any kind of source, a few thousand at a time."""
     if _is_clean(source) and known.keys() >= source.keys():
         yield from _whole(source)
         return
-    for records in _chunks(_prediction_records(source, known, of)):
+    for records in _chunks(_watched(_prediction_records(source, known, of), source, progress)):
         yield _Chunk([record.id for record in records], [record.keyphrases for record in records])
 
 
@@ -249,6 +252,16 @@ def _rows(source: Any) -> Iterator[Row]:
             yield record
         else:
             raise InputError(f"a record is {type_name(record)}; expected an object with 'id' and 'keyphrases'")
+
+
+def _watched(records: Iterator[Any], source: Source, progress: bool) -> Iterator[Any]:
+    """With a bar on stderr for a file that takes longer than a second, where tqdm is there."""
+    if progress and isinstance(source, (str, Path)):
+        with contextlib.suppress(ImportError):
+            from tqdm import tqdm
+
+            return iter(tqdm(records, desc=Path(source).name, unit=" records", delay=1, leave=False))
+    return records
 
 
 def _extend(known: list[int] | None, more: list[int] | None) -> list[int] | None:

@@ -36,6 +36,7 @@ class Settings:
     coverage_items: Sequence[int] = (1000,)  # n' of "Cov@k (n' items)"
     bootstrap: int = 1000  # draws; 0 leaves intervals out
     seed: int = 0
+    progress: bool = False  # a bar on stderr while files are read
 
     def sources(self) -> dict[str, object]:
         """Role -> what was given for it."""

@@ -238,6 +238,13 @@ def test_an_existing_output_needs_force(files, capsys):
     assert json.loads(Path("out.json").read_text())["k"] == [3]
 
 
+def test_the_output_is_no_input(files, capsys):
+    before = Path("refs.jsonl").read_bytes()
+    assert run("--output", "./refs.jsonl", "--force") == 2
+    assert "input files" in capsys.readouterr().err
+    assert Path("refs.jsonl").read_bytes() == before
+
+
 def test_a_failure_leaves_the_old_output(files, capsys):
     Path("out.json").write_text("mine")
     Path("preds.jsonl").write_bytes(lines({"id": "a1"}))
