@@ -65,8 +65,8 @@ def scratch_model(shape: str, tokenizer: Any, *, dropout: float = 0.1, seed: int
     config = T5Config(
         vocab_size=len(tokenizer), d_model=d_model, d_kv=d_kv, num_heads=heads, d_ff=d_ff, num_layers=layers,
         dropout_rate=dropout, pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
-        decoder_start_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
+    config.decoder_start_token_id = tokenizer.pad_token_id
     return T5ForConditionalGeneration(config)
 
 

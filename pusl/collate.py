@@ -37,7 +37,7 @@ class Draw:
 class Item:
     """A tokenized item: document ids and the ids of each keyphrase, in target order."""
 
-    source: Sequence[int]
+    source: Sequence[int] | np.ndarray
     phrases: list[list[int]]
     batch: int = 0
 
@@ -183,7 +183,7 @@ def target_lengths(phrase_tokens: np.ndarray, phrases: np.ndarray, paradigm: str
     return np.minimum(phrase_tokens + phrases * (2 if paradigm == "pusl" else 1), limit)
 
 
-def _pad(rows: Sequence[Sequence[int]], filler: int, multiple: int) -> torch.Tensor:
+def _pad(rows: Sequence[Sequence[int] | np.ndarray], filler: int, multiple: int) -> torch.Tensor:
     width = max(map(len, rows))
     width = -(-width // multiple) * multiple
     padded = np.full((len(rows), width), filler, dtype=np.int64)

@@ -8,7 +8,9 @@ folder without SentencePiece. Bytes are the fallback, so no character of any scr
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from random import Random
 from typing import Any
 
 from eval.files import InputError
@@ -29,18 +31,17 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 8000, *, marks: bool
     from transformers import PreTrainedTokenizerFast
 
     trained = io.BytesIO()
-    sentencepiece.set_random_generator_seed(0)
+    vocab_size = max(vocab_size, SMALLEST_VOCABULARY + 10)
+    lines = _within(_sample((_clean(text) for text in texts), SENTENCES), (vocab_size - SMALLEST_VOCABULARY) // 2)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=(_clean(text) for text in texts), model_writer=trained, model_type="unigram",
-            vocab_size=max(vocab_size, SMALLEST_VOCABULARY + 1), hard_vocab_limit=False, byte_fallback=True,
-            character_coverage=0.9998, normalization_rule_name="identity", pad_id=0, eos_id=1, unk_id=2, bos_id=-1,
-            pad_piece=PAD, eos_piece=EOS, unk_piece=UNK, num_threads=2, minloglevel=2,
-            input_sentence_size=SENTENCES, shuffle_input_sentence=True, max_sentence_length=1 << 16,
+            sentence_iterator=iter(lines), model_writer=trained, model_type="unigram", vocab_size=vocab_size,
+            hard_vocab_limit=False, byte_fallback=True, character_coverage=1.0, normalization_rule_name="identity",
+            pad_id=0, eos_id=1, unk_id=2, bos_id=-1, pad_piece=PAD, eos_piece=EOS, unk_piece=UNK, num_threads=2,
+            minloglevel=2, max_sentence_length=1 << 16,
         )  # fmt: skip
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        # SentencePiece refuses sizes below the number of different characters, and a corpus without any.
         raise InputError(f"no vocabulary of {vocab_size} pieces can be learned from these texts ({reason})") from None
     pieces = sentencepiece.SentencePieceProcessor(model_proto=trained.getvalue())
     vocabulary = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(pieces.get_piece_size())]
@@ -67,6 +68,29 @@ def _backend(vocabulary: list[tuple[str, float]]) -> Any:
         single=["$A", EOS], pair=["$A", EOS, "$B", EOS], special_tokens=[(EOS, 1)]
     )
     return backend
+
+
+def _sample(lines: Iterable[str], size: int) -> list[str]:
+    """At most `size` lines, each as likely as the other, the same in every run."""
+    random, kept = Random(0), []
+    for number, line in enumerate(lines):
+        if number < size:
+            kept.append(line)
+        elif (place := random.randrange(number + 1)) < size:
+            kept[place] = line
+    return kept
+
+
+def _within(lines: list[str], characters: int) -> list[str]:
+    """The lines without their rarest characters, so that at most `characters` different ones are left.
+
+    Bytes spell the others. SentencePiece refuses texts with more characters than the vocabulary has places.
+    """
+    counts = Counter(character for line in lines for character in line)
+    if len(counts) <= characters:
+        return lines
+    rare = {ord(character): " " for character, _ in counts.most_common()[characters:]}
+    return [line.translate(rare) for line in lines]
 
 
 def _clean(text: str) -> str:

@@ -45,8 +45,9 @@ class KeyphraseTrainer(Trainer):
     loss_is_scaled_for_ga = True  # compute_loss divides by the tokens of the whole step
 
     def __init__(
-        self, *, plan: BatchPlan, score: Callable[[], dict[str, float]] | None, keep: Callable[[dict[str, float]], None],
-        metric: str, patience: int, seed: int, workers: int = 0, **kwargs: Any,
+        self, *, plan: BatchPlan, score: Callable[[], dict[str, float]] | None,
+        keep: Callable[[dict[str, float]], None], metric: str, patience: int, seed: int, workers: int = 0,
+        **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.model_accepts_loss_kwargs = True  # asks Trainer to count the step's tokens
@@ -79,7 +80,8 @@ class KeyphraseTrainer(Trainer):
         if self.score is None:
             return {}
         began = time.perf_counter()
-        self.model.eval()
+        model: Any = self.model
+        model.eval()
         with torch.random.fork_rng():
             scores = self.score()
         earlier = dev_history(self.state.log_history, self.metric)
@@ -91,7 +93,7 @@ class KeyphraseTrainer(Trainer):
         if is_stale(self.state.log_history, self.metric, self.patience):
             self.control.should_training_stop = True
         self.control.should_evaluate = False  # or the end of the epoch would ask again
-        self.model.train()
+        model.train()
         self.seconds["dev"] += time.perf_counter() - began
         return scores
 
@@ -112,7 +114,8 @@ def is_stale(log: list[dict[str, float]], metric: str, patience: int) -> bool:
     if not patience or len(values) <= patience:
         return False
     # A model that has not got anything right yet is still warming up, not stale.
-    return 0 < max(values[:-patience]) and max(values[-patience:]) <= max(values[:-patience])
+    best = max(values[:-patience])
+    return best > 0 and max(values[-patience:]) <= best
 
 
 class Progress(TrainerCallback):
@@ -153,16 +156,16 @@ class Progress(TrainerCallback):
 
 
 class Checkpoints(TrainerCallback):
-    """Dev scores at the last step, a mark on complete checkpoints, and a clean stop on signals."""
+    """A mark on complete checkpoints, and a clean stop on signals."""
 
     def __init__(self, stop: StopSignal, on_save: Callable[[Any], None]) -> None:
         self.stop, self.saved = stop, on_save
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step >= state.max_steps and args.eval_strategy != "no":
-            control.should_evaluate = True
         if self.stop.agreed(args):
-            control.should_save = control.should_log = control.should_training_stop = True
+            control.should_save = control.should_training_stop = True
+        if control.should_save:
+            control.should_log = True  # a resumed run begins a new window of the loss curve here, so all runs do
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:

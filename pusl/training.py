@@ -1,9 +1,10 @@
 """TrainConfig -> a trained model folder. The one function behind `pusl train`.
 
     from pusl.training import TrainConfig, train
-    result = train(TrainConfig(paradigm="pusl", model="scratch:tiny", train="train.jsonl", dev="dev.jsonl", out="model"))
+    train(TrainConfig(paradigm="pusl", model="scratch:tiny", train="train.jsonl", dev="dev.jsonl", out="model"))
 
-Resumable, distributed (`accelerate launch -m pusl train ...`), deterministic on one device.
+Resumable; deterministic on one device; distributed by `accelerate launch --multi_gpu --num_processes 4
+-m pusl train ...` or torchrun (on CPUs set ACCELERATE_USE_CPU=true).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pusl.training_config import TrainConfig, resolve
 from pusl.training_data import PreparedData, is_prepared, prepare
 from pusl.training_run import RunFolder, RunRecord, check_same, new_record
 
-__all__ = ["TrainConfig", "TrainResult", "TrainingError", "train"]
+__all__ = ["TrainConfig", "TrainResult", "TrainingError", "is_main_process", "train"]
 
 EVALUATIONS = 10  # dev scores per run, unless eval_every says otherwise
 
@@ -175,8 +176,8 @@ class _Run:
         trainer = KeyphraseTrainer(
             plan=self.plan, score=self._score if self.dev else None, keep=self._keep, metric=config.metric,
             patience=config.patience, seed=config.seed, workers=config.workers, model=with_loss(self.model),
-            args=_arguments(config, self.folder, self.max_steps, every), data_collator=collator, train_dataset=self.data,
-            eval_dataset=self.dev.items if self.dev else None,
+            args=_arguments(config, self.folder, self.max_steps, every), data_collator=collator,
+            train_dataset=self.data, eval_dataset=self.dev.items if self.dev else None,
         )  # fmt: skip
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(Progress(trainer))
@@ -263,6 +264,11 @@ def _arguments(config: TrainConfig, folder: RunFolder, max_steps: int, every: in
         eval_strategy="steps" if config.dev else "no", eval_steps=every, remove_unused_columns=False, disable_tqdm=True,
         report_to=config.report_to, ddp_find_unused_parameters=False, use_cpu=not accelerator_present(),
     )  # fmt: skip
+
+
+def is_main_process() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return bool(PartialState(cpu=not accelerator_present()).is_main_process)
 
 
 def accelerator_present() -> bool:

@@ -65,6 +65,12 @@ def test_the_same_texts_give_the_same_vocabulary():
     assert train_tokenizer(TEXTS, 400).get_vocab() == train_tokenizer(TEXTS, 400).get_vocab()
 
 
+def test_a_script_with_more_characters_than_the_vocabulary_has_places():
+    text = "".join(chr(code) for code in range(0x4E00, 0x4E00 + 600))
+    chinese = train_tokenizer([text, text[::-1], "一丁七 一丁"] * 5, 300)
+    assert chinese.decode(chinese(text, add_special_tokens=False)["input_ids"]) == text
+
+
 def test_texts_that_cannot_be_learned_from_are_an_input_error():
     with pytest.raises(InputError, match="vocabulary"):
         train_tokenizer([], 400)

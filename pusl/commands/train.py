@@ -4,7 +4,7 @@ example:
   pusl train --paradigm pusl --model scratch:tiny --train train.jsonl --dev dev.jsonl --out model
   pusl train --config configs/tate.yaml --train train.jsonl.gz --dev dev.jsonl.gz --out model
   pusl train --resume --out model
-  accelerate launch --num_processes 2 -m pusl train --model google-t5/t5-base --train ... --out model
+  accelerate launch --multi_gpu --num_processes 4 -m pusl train --train train.jsonl --dev dev.jsonl --out model
 
 The best model by the dev metric stands in --out itself: a Hugging Face checkpoint with pusl.json,
 labels.txt.gz, a model card, run.json and curve.png. A killed run goes on with --resume.
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Trains, or goes on training."""
-    from pusl.training import TrainingError, train
+    from pusl.training import TrainingError, is_main_process, train
 
     config = _going_on(args) if args.resume else build(TrainConfig, args, args.config)
     try:
@@ -39,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     except TrainingError as error:
         print(f"pusl: {error}", file=sys.stderr)
         return 1
+    if not is_main_process():
+        return 0 if result.finished else 130
     if not result.finished:
         print(
             f"pusl: stopped at step {result.steps}; go on with: pusl train --resume --out {result.path}",

@@ -1,0 +1,222 @@
+"""Training for real on a tiny catalog: every paradigm learns, refusals, the files of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from eval.files import InputError, write_rows
+from pusl.checkpoint import load_checkpoint, load_labels
+from pusl.cli import main
+from pusl.decoding.generator import KeyphraseGenerator
+from pusl.training import TrainConfig, TrainingError, train
+from pusl.training_config import resolve
+from pusl.training_data import PreparedData, prepare
+
+COLORS = {"red": "rot", "blue": "blau", "green": "grün", "black": "schwarz"}
+THINGS = {"shoe": "shoes", "boot": "boots", "hat": "hats", "coat": "coats"}
+
+
+def catalog(path, count=96, start=0):
+    """Items whose keyphrases follow from their text by a simple rule."""
+    rows = []
+    for number in range(start, start + count):
+        color, thing = list(COLORS)[number % 4], list(THINGS)[number // 4 % 4]
+        phrases = [f"{color} {THINGS[thing]}", THINGS[thing], COLORS[color]][: 2 + number // 16 % 2]
+        rows.append({"id": f"i{number}", "text": f"a {color} {thing}, no. {number}", "keyphrases": phrases})
+    write_rows(path, rows, force=True)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    return catalog(folder / "train.jsonl"), catalog(folder / "dev.jsonl", 12, 1000)
+
+
+def settings(files, out, **more):
+    train_file, dev_file = files
+    given = {
+        "model": "scratch:tiny", "train": train_file, "dev": dev_file, "out": str(out), "vocab_size": 330,
+        "batch_size": 12, "max_steps": 50, "eval_every": 50, "patience": 0, "log_every": 5, **more,
+    }  # fmt: skip
+    return TrainConfig(**given)
+
+
+@pytest.fixture(scope="module")
+def pusl_model(files, tmp_path_factory):
+    out = tmp_path_factory.mktemp("pusl") / "model"
+    return train(settings(files, out, paradigm="pusl"))
+
+
+@pytest.mark.parametrize(
+    ("paradigm", "more"),
+    [("one2one", {}), ("one2seq", {"order": "given"}), ("groov", {}), ("pusl", {"loss": "order-free"}), ("pusl", None)],
+)
+def test_every_paradigm_learns(files, pusl_model, tmp_path, paradigm, more):
+    result = pusl_model if more is None else train(settings(files, tmp_path / "model", paradigm=paradigm, **more))
+    assert result.finished and result.steps == 50
+    losses = [point["loss"] for point in result.record["history"] if "loss" in point]
+    assert len(losses) == 10 and losses[-1] < 0.5 * losses[0]
+    checkpoint = load_checkpoint(result.path)
+    assert checkpoint.paradigm == paradigm and checkpoint.defaults["k"] == 5
+    found = KeyphraseGenerator(checkpoint).generate(["a red boot, no. 3"], 3)[0].keyphrases
+    assert "boots" in found, found
+    assert result.best and result.best["B@2mu"] > 0.2
+    plain = AutoModelForSeq2SeqLM.from_pretrained(result.path)
+    assert type(plain).__name__ == "T5ForConditionalGeneration"
+    assert len(AutoTokenizer.from_pretrained(result.path)) == plain.config.vocab_size
+
+
+def test_every_parameter_moves_and_the_files_of_a_run_are_there(files, tmp_path):
+    out = tmp_path / "model"
+    result = train(settings(files, out, max_steps=2, eval_every=2, dropout=0.0))
+    from pusl.checkpoint import scratch_model
+
+    checkpoint = load_checkpoint(out)
+    fresh = scratch_model("tiny", checkpoint.tokenizer, seed=0).state_dict()
+    still = [name for name, value in checkpoint.model.state_dict().items() if torch.equal(value, fresh[name])]
+    assert not still
+    names = {path.name for path in out.iterdir()}
+    assert {"pusl.json", "run.json", "README.md", "curve.png", "labels.txt.gz", "model.safetensors"} <= names
+    assert "training" not in names, "checkpoints are removed after the run"
+    pairs = {f"{color} {things}" for color in COLORS for things in THINGS.values()}
+    assert load_labels(out) == sorted(pairs | set(THINGS.values()) | set(COLORS.values()))
+    record = json.loads((out / "run.json").read_text())
+    assert record["status"] == "finished" and record["config"]["lr"] == 3e-3 and record["data"]["dev"]["sha256"]
+    assert record["timings"]["train"] > 0 and record["versions"]["torch"] and "git" in record
+    card = (out / "README.md").read_text()
+    assert "μ = 2.50" in card and "B@2μ" in card and record["data"]["train"]["sha256"] in card
+    assert result.record["summary"]["mu"] == 2.5
+
+
+def test_pretrained_folders_train_on_and_untied_heads_survive_training_and_resume(files, tmp_path):
+    from test_tokenizer import untied_checkpoint
+
+    from pusl.checkpoint import is_tied
+    from pusl.tokenizer import train_tokenizer
+
+    untied_checkpoint(tmp_path / "base", train_tokenizer(["a red shoe", "a blue boot"] * 20, 300, marks=False), 28)
+    config = settings(files, tmp_path / "model", model=str(tmp_path / "base"), max_steps=4, eval_every=2, dev=None,
+                      save_every=2, keep_checkpoints=True, vocab_size=None)  # fmt: skip
+    assert resolve(config).lr == 2e-4
+    train(config)
+    model = load_checkpoint(tmp_path / "model").model
+    assert not is_tied(model) and model.config.scale_decoder_outputs is False
+    checkpoint = tmp_path / "model" / "training" / "checkpoint-2"
+    reloaded = AutoModelForSeq2SeqLM.from_pretrained(checkpoint)
+    assert not torch.equal(reloaded.lm_head.weight, reloaded.shared.weight)
+
+
+def test_a_finished_run_is_not_overwritten(files, tmp_path, capsys):
+    config = settings(files, tmp_path / "model", max_steps=1, dev=None)
+    train(config)
+    before = (tmp_path / "model" / "run.json").read_bytes()
+    with pytest.raises(InputError, match="--force"):
+        train(config)
+    assert train(config, resume=True).finished and (tmp_path / "model" / "run.json").read_bytes() == before
+    with pytest.raises(InputError, match="began with"):
+        train(dataclasses.replace(config, lr=0.1), resume=True)
+    assert train(dataclasses.replace(config, seed=1), force=True).record["config"]["seed"] == 1
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="holds a model"):
+        train(dataclasses.replace(config, out=str(tmp_path / "other")))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"fp16": True}, "overflow"),
+        ({"train": "nowhere.jsonl"}, "no such file"),
+        ({"train": None}, "--train must be given"),
+        ({"model": "scratch:huge"}, "scratch:tiny"),
+        ({"model": "no/such-model"}, "not a folder"),
+        ({"paradigm": "groov", "order": "given"}, "groov is defined by"),
+        ({"paradigm": "one2one", "loss": "order-free"}, "one keyphrase per target"),
+        ({"max_target_length": 20}, "max_phrase_tokens"),
+        ({"paradigm": "seq"}, "one2one"),
+        ({"dropout": 1.5}, "below 1"),
+        ({"accumulation": 200}, "micro-batches"),
+        ({"metric": "loss"}, "B@2mu"),
+    ],
+)
+def test_bad_settings_are_named(files, tmp_path, more, message, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=message):
+        train(settings(files, tmp_path / "model", **more))
+    assert not (tmp_path / "model" / "pusl.json").exists()
+
+
+def test_items_without_keyphrases_are_counted_and_an_empty_file_is_refused(tmp_path):
+    empty = {"id": "a", "text": "x", "keyphrases": []}
+    rows = [
+        empty,
+        {"id": "b", "text": "red", "keyphrases": ["Red", "red ", " ".join("abcdefghijklmnopqrstuvwxyz" * 4)]},
+    ]
+    write_rows(tmp_path / "t.jsonl", rows)
+    result = train(settings((str(tmp_path / "t.jsonl"), None), tmp_path / "m", max_steps=1, vocab_size=270))
+    summary = result.record["summary"]
+    assert (summary["items"], summary["trained"], summary["mu"], summary["dropped_phrases"]) == (2, 1, 1.0, 1)
+    write_rows(tmp_path / "e.jsonl", rows[:1])
+    with pytest.raises(InputError, match="no item with a keyphrase"):
+        train(settings((str(tmp_path / "e.jsonl"), None), tmp_path / "n", max_steps=1, vocab_size=270))
+
+
+def test_early_stopping_and_the_best_model(files, pusl_model, tmp_path):
+    # With a learning rate of zero a trained model gets no better: the first score stays the best.
+    config = settings(files, tmp_path / "model", model=str(pusl_model.path), lr=0.0, eval_every=2, patience=2)
+    result = train(dataclasses.replace(config, max_steps=10, vocab_size=None))
+    assert result.record["stopped_early"] and result.steps == 6 and result.best["step"] == 2
+    assert result.best["B@2mu"] == pusl_model.best["B@2mu"]
+
+
+def test_out_of_memory_gives_advice(files, tmp_path, capsys, monkeypatch):
+    from pusl.trainer import KeyphraseTrainer
+
+    def exhaust(self, *args, **kwargs):
+        torch.empty(1 << 50)
+
+    monkeypatch.setattr(KeyphraseTrainer, "compute_loss", exhaust)
+    with pytest.raises(TrainingError, match=r"--accumulation 2.*--gradient-checkpointing"):
+        train(settings(files, tmp_path / "model", max_steps=1))
+    flags = ["--train", files[0], "--model", "scratch:tiny", "--vocab-size", "330", "--max-steps", "1"]
+    assert main(["train", *flags, "--out", str(tmp_path / "again")]) == 1
+    assert "out of memory" in capsys.readouterr().err
+
+
+def test_orders(tmp_path):
+    from pusl.collate import Draw
+    from pusl.examples import Example
+    from pusl.targets import decode_each
+    from pusl.tokenizer import token_ids, train_tokenizer
+
+    words_of = {"a": ["rare", "often", "some"], "b": ["some", "often"], "c": ["often"]}
+    examples = [Example(name, "x", words) for name, words in words_of.items()]
+    tokenizer = train_tokenizer(["rare often some x y z"] * 20, 300)
+    prepare(examples, tokenizer, token_ids(tokenizer), tmp_path / "d", max_source_length=8, max_phrase_tokens=20)
+
+    def words(order, epoch=0):
+        return decode_each(tokenizer, PreparedData(tmp_path / "d", order)[Draw(0, epoch, 0)].phrases)
+
+    assert words("given") == ["rare", "often", "some"]
+    assert words("frequency") == ["often", "some", "rare"]
+    shuffled = [tuple(words("shuffle", epoch)) for epoch in range(8)]
+    assert len(set(shuffled)) > 2 and shuffled == [tuple(words("shuffle", epoch)) for epoch in range(8)]
+    sources = PreparedData(tmp_path / "d").source_lengths()
+    assert len(sources) == 3 and math.isclose(PreparedData(tmp_path / "d").summary.mu, 2.0)
+
+
+def test_gradient_checkpointing_gives_the_same_weights(files, tmp_path):
+    weights = []
+    for on in (False, True):
+        config = settings(files, tmp_path / str(on), max_steps=2, dev=None, gradient_checkpointing=on)
+        train(config)
+        weights.append(load_checkpoint(tmp_path / str(on)).model.state_dict())
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
