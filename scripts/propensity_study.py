@@ -10,6 +10,7 @@ biased ones. Then: which family (jpv, power, richards) recovers known propensiti
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Mapping
@@ -27,8 +28,14 @@ from pusl.hyperballs import hide, make_hyperballs, uniform_in_ball
 POWER = {"beta": 1.0, "gamma": 0.5}
 FAMILIES = {
     "jpv": {"a": 0.55, "b": 1.5},
-    "power": POWER,
+    "power": {"beta": 1.0, "gamma": 0.25},
     "richards": {"c": 0.05, "d": 0.9, "e": 1.0, "f": 10.0, "g": 30.0, "h": 1.0},
+}
+
+STARTS = {  # least squares on 1/p has local minima
+    "jpv": {"a": (0.3, 0.55, 1.0), "b": (0.5, 1.5, 20.0)},
+    "power": {"beta": (0.1, 1.0, 10.0), "gamma": (0.3, 0.6)},
+    "richards": {"f": (1.0, 10.0), "g": (10.0, 100.0, 1000.0)},
 }
 
 
@@ -147,12 +154,21 @@ def fitting_study(args: argparse.Namespace) -> str:
             estimate = direct(counts, args.train_items, control, 10_000)
             errors["direct"].append(rmse(estimate[usable], p[usable]))
             for family in FAMILIES:
-                found = fit(counts[usable], args.train_items, estimate[usable], family)
-                guess = propensities(counts[usable], args.train_items, family, found)
+                guess = best_fit(counts[usable], args.train_items, estimate[usable], family)
                 errors[family].append(rmse(guess, p[usable]))
         cells = [interval([100 * value for value in errors[name]]) for name in ("direct", *FAMILIES)]
         lines.append(f"| {truth} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def best_fit(counts: np.ndarray, n: int, estimate: np.ndarray, family: str) -> np.ndarray:
+    """Fitted propensities from several starts, the one with the smallest squared error of 1/p."""
+    guesses = []
+    for values in itertools.product(*STARTS[family].values()):
+        found = fit(counts, n, estimate, family, start=dict(zip(STARTS[family], values, strict=True)))
+        with np.errstate(over="ignore"):  # a bad local minimum may have absurd parameters
+            guesses.append(propensities(counts, n, family, found))
+    return min(guesses, key=lambda guess: float(np.sum((1 / guess - 1 / estimate) ** 2)))
 
 
 def rmse(guess: np.ndarray, truth: np.ndarray) -> float:
