@@ -81,15 +81,15 @@ def importable(name: str) -> bool:
     return find_spec(name) is not None
 
 
-def convert(shape: str, folder: Path) -> None:
-    """CTranslate2's copy of the model (tied; only its speed counts). Its converter wants a tokenizer, any will do."""
+def convert(model: Any, folder: Path) -> None:
+    """CTranslate2's copy of the model. Its converter wants a tokenizer, any will do."""
     from ctranslate2.converters import TransformersConverter
 
     from pusl.tokenizer import train_tokenizer
 
     tokenizer = train_tokenizer(["a b c d e f g"] * 9, 300, marks=False)
     tokenizer.save_pretrained(folder)
-    build_model(shape).save_pretrained(folder)
+    model.save_pretrained(folder)
     for name, quantization in (("ct2", "float32"), ("ct2-int8", "int8")):
         TransformersConverter(str(folder)).convert(str(folder / name), quantization=quantization, force=True)
 
@@ -114,7 +114,7 @@ def make_universe(vocabulary: int, phrases: int) -> Any:
 class Worker:
     """One process of one engine: loads, then decodes what it is given."""
 
-    def __init__(self, engine: str, shape: str, folder: Path, threads: int, universe: int) -> None:
+    def __init__(self, engine: str, model: Any, folder: Path, threads: int, universe: int) -> None:
         import torch
 
         torch.set_num_threads(threads)
@@ -129,7 +129,6 @@ class Worker:
             )
             self.pieces = json.loads((folder / name / "shared_vocabulary.json").read_text())
             return
-        model = build_model(shape)
         self.ids = marks(model.config.vocab_size)
         if engine.startswith("generate"):
             self.model = model
@@ -229,9 +228,9 @@ def _whole_phrases(ids: Any) -> Any:
     return WholePhrases()
 
 
-def serve(pipe: Any, engine: str, shape: str, folder: Path, threads: int, universe: int) -> None:
+def serve(pipe: Any, engine: str, model: Any, folder: Path, threads: int, universe: int) -> None:
     """A worker process: answers (texts, tokens) with (result, processor seconds)."""
-    worker = Worker(engine, shape, folder, threads, universe)
+    worker = Worker(engine, model, folder, threads, universe)
     pipe.send("ready")
     while (task := pipe.recv()) is not None:
         before = time.process_time()
@@ -242,14 +241,14 @@ def serve(pipe: Any, engine: str, shape: str, folder: Path, threads: int, univer
 class Team:
     """The processes of one engine."""
 
-    def __init__(self, engine: str, shape: str, folder: Path, universe: int) -> None:
+    def __init__(self, engine: str, model: Any, folder: Path, universe: int) -> None:
         self.engine = engine
         processes, threads = LAYOUT[engine]
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("fork")  # the model is built once and shared
         self.pipes, self.members = [], []
         for _ in range(processes):
             mine, theirs = context.Pipe()
-            member = context.Process(target=serve, args=(theirs, engine, shape, folder, threads, universe), daemon=True)
+            member = context.Process(target=serve, args=(theirs, engine, model, folder, threads, universe), daemon=True)
             member.start()
             self.pipes.append(mine)
             self.members.append(member)
@@ -276,18 +275,24 @@ class Team:
 
 def bench(shape: str, length: int, names: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
     """One shape, every engine, round by round."""
+    import torch
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        torch.set_num_threads(1)  # a pool of threads would not survive the fork
+        model = build_model(shape)
         if any(engine.startswith("ctranslate2") for engine in names):
-            convert(shape, folder)
+            convert(model, folder)
         texts = make_texts(SHAPES[shape][-1], args.items, length, args.mixed)
-        teams = [Team(engine, shape, folder, args.universe) for engine in names]
+        teams = [Team(engine, model, folder, args.universe) for engine in names]
         tokens = args.tokens
         rows: dict[str, dict[str, Any]] = {}
         for turn in range(args.rounds + 1):
             for team in teams:
                 used = texts[: max(2, args.items // 8)] if turn == 0 else texts  # the first turn warms up
                 result, wall, cpu = team.run(used, tokens)
+                said = f"round {turn}: {team.engine}: {len(used)} items in {wall:.1f} s, {cpu:.1f} s of processor time"
+                print(said, file=sys.stderr, flush=True)
                 if turn == 0:
                     if team.engine in ("generate", "pusl"):
                         lengths = [sum(len(phrase) + 2 for phrase in phrases) for phrases in result]

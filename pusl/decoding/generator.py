@@ -23,7 +23,7 @@ from pusl.decoding.calibration import Calibration
 from pusl.decoding.engine import Engine
 from pusl.decoding.explain import Explanation, explain
 from pusl.decoding.phrases import search_phrases
-from pusl.decoding.plans import NOTHING, Merged, Ranked, Sequential
+from pusl.decoding.plans import Merged, Ranked, Sequential
 from pusl.decoding.processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.sequences import Phrase, Rules, Sampling, decode_sequences
 from pusl.decoding.universe import Universe, UniverseRule
@@ -36,7 +36,7 @@ DEFAULT_STRATEGY = {"pusl": "beam", "one2one": "beam", "one2seq": "sequence", "g
 DEFAULT_SOURCE_LENGTH = 256
 SEQUENCE_BEAMS = 4
 MOST_BEAMS = 64  # an item that has fewer than k phrases with this many beams is exhausted
-FLOOR = NOTHING
+FLOOR = 12.0  # a phrase 160,000 times less probable than the item's best is junk
 SPELLINGS = 1_000_000  # phrases whose text is remembered
 PREFER_BONUS = 3.0  # log units that leaving the universe costs under `prefer`
 
@@ -120,7 +120,7 @@ class KeyphraseGenerator:
             batch_size: items decoded at once; changes speed, never results.
             temperature, top_p, seed: a temperature above 0 samples; each text has its own random numbers.
             num_beams: width of the phrase search.
-            floor: a phrase of lower log-probability is junk; the item is exhausted instead.
+            floor: a phrase this much (in log-probability) below the item's best is junk; nothing is given instead.
             calibration: turns scores into probabilities of being right.
         """
         strategy = strategy or DEFAULT_STRATEGY[self.paradigm]

@@ -4,6 +4,8 @@
 ranking of phrases, which is how a One2One model is decoded. `merge`: the first slot's ranking,
 corrected by second slots behind its likeliest phrases; the sum over contexts estimates how probable
 it is that a phrase belongs to the item at all.
+
+`floor`, for all of them: a phrase whose log-probability lies more than this below the item's best is junk.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from pusl.decoding.phrases import Move
 from pusl.decoding.sequences import Phrase
 
 Form = Callable[[tuple[int, ...]], str]  # ids -> the compared form of the phrase; "" is no phrase
-NOTHING = -math.inf
+NO_FLOOR = math.inf
 
 
 class Sequential:
@@ -24,7 +26,7 @@ class Sequential:
     A slot whose beam holds only phrases already given falls back on what earlier slots left over.
     """
 
-    def __init__(self, k: int, form: Form, floor: float = NOTHING, allow_repeats: bool = False) -> None:
+    def __init__(self, k: int, form: Form, floor: float = NO_FLOOR, allow_repeats: bool = False) -> None:
         self.k, self.form, self.floor, self.allow_repeats = k, form, floor, allow_repeats
         self.floored = False  # it ended because the best phrase left is junk
         self.given: dict[str, Phrase] = {}
@@ -48,7 +50,7 @@ class Sequential:
         if not candidates:
             return None
         form, best = min(candidates.items(), key=lambda pair: order(pair[1]))
-        if best.logprob < self.floor:
+        if self.repeats and best.logprob < self.repeats[0].logprob - self.floor:
             self.floored = True
             return None
         self.left.update(self.found)
@@ -66,7 +68,7 @@ class Sequential:
 class Ranked:
     """The k best phrases of one slot; `wanted` more are looked for than will be given."""
 
-    def __init__(self, k: int, form: Form, floor: float = NOTHING, wanted: int | None = None) -> None:
+    def __init__(self, k: int, form: Form, floor: float = NO_FLOOR, wanted: int | None = None) -> None:
         self.k, self.form, self.floor = k, form, floor
         self.wanted = wanted or k
         self.found: dict[str, Phrase] = {}
@@ -86,12 +88,11 @@ class Ranked:
     @property
     def floored(self) -> bool:
         """Whether phrases were found that are junk."""
-        return any(phrase.logprob < self.floor for phrase in self.found.values())
+        return len(above_floor(list(self.found.values()), self.floor)) < len(self.found)
 
     def phrases(self) -> list[Phrase]:
         """The item's keyphrases, likeliest first."""
-        ranked = sorted(self.found.values(), key=order)
-        return [phrase for phrase in ranked if phrase.logprob >= self.floor][: self.k]
+        return above_floor(sorted(self.found.values(), key=order), self.floor)[: self.k]
 
 
 class Merged:
@@ -102,7 +103,7 @@ class Merged:
     """
 
     def __init__(
-        self, k: int, form: Form, floor: float = NOTHING, wanted: int | None = None, contexts: int = 3
+        self, k: int, form: Form, floor: float = NO_FLOOR, wanted: int | None = None, contexts: int = 3
     ) -> None:
         self.k, self.form, self.floor, self.contexts = k, form, floor, contexts
         self.search = Ranked(k, form, wanted=wanted)
@@ -133,7 +134,7 @@ class Merged:
     @property
     def floored(self) -> bool:
         """Whether phrases were found that are junk."""
-        return any(phrase.logprob < self.floor for phrase in self.first.values())
+        return len(above_floor(list(self.first.values()), self.floor)) < len(self.first)
 
     def phrases(self) -> list[Phrase]:
         """The item's keyphrases by estimated inclusion; `logprob` is the log of that estimate."""
@@ -152,7 +153,13 @@ class Merged:
             for form, value in mass.items()
             if value > 0
         ]
-        return [phrase for phrase in sorted(merged, key=order) if phrase.logprob >= self.floor][: self.k]
+        return above_floor(sorted(merged, key=order), self.floor)[: self.k]
+
+
+def above_floor(phrases: Sequence[Phrase], floor: float) -> list[Phrase]:
+    """The phrases that are at most `floor` below the best."""
+    best = max((phrase.logprob for phrase in phrases), default=0.0)
+    return [phrase for phrase in phrases if phrase.logprob >= best - floor]
 
 
 def order(phrase: Phrase) -> tuple[float, tuple[int, ...]]:
