@@ -29,7 +29,8 @@ LOCK = "lock"
 PREFIX = "part-"
 FIELDS = ("id", "keyphrases", "scores", "exhausted", "reason")
 PARQUET_ROWS = 20_000  # per row group, whatever the shard size, so that shards leave no trace in the file
-BUCKET = 1 << 23  # id hashes looked at together when searching repeats: 64 MiB
+BUCKET = 1 << 17  # id hashes looked at together when searching repeats: 1 MiB
+MOST_PASSES = 64  # over all hashes; beyond 8 million items buckets grow instead, to 125 MB for a billion
 
 
 def pack_part(
@@ -257,18 +258,19 @@ def repeated(groups: Iterable[np.ndarray]) -> set[int]:
         for group in groups:
             spill.write(group.astype(np.uint64).tobytes())
             total += len(group)
-        if not total:
-            return set()
-        spill.flush()
-        codes = np.memmap(spill, dtype=np.uint64, mode="r", shape=(total,))
-        buckets = -(-total // BUCKET)
+        buckets = np.uint64(min(MOST_PASSES, -(-total // BUCKET)))
         found: set[int] = set()
-        for bucket in range(buckets):
-            pieces = (codes[at : at + BUCKET] for at in range(0, total, BUCKET))
-            chosen = np.concatenate([piece[piece % np.uint64(buckets) == bucket] for piece in pieces])
-            chosen.sort()
+        for bucket in range(int(buckets)):
+            spill.seek(0)
+            pieces = [piece[piece % buckets == bucket] for piece in _pieces(spill)]
+            chosen = np.sort(np.concatenate(pieces))
             found.update(np.unique(chosen[1:][chosen[1:] == chosen[:-1]]).tolist())
         return found
+
+
+def _pieces(spill: Any) -> Iterator[np.ndarray]:
+    while content := spill.read(8 * BUCKET):  # not memory-mapped: mapped pages would count as ours
+        yield np.frombuffer(content, dtype=np.uint64)
 
 
 def write_predictions(stream: BinaryIO, lines: Iterable[bytes], kind: str, fields: Sequence[str] = FIELDS) -> None:
