@@ -1,5 +1,6 @@
 """Closed-vocabulary baselines on the same files and with the same predictions file as `pusl generate`.
 
+examples:
   pusl baseline knn --train train.jsonl --input test.jsonl --output knn.jsonl -k 10
   pusl baseline svm --train train.jsonl --save models/svm
   pusl baseline svm --model models/svm --input test.jsonl --output svm.jsonl -k 10
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (_, summary) in BASELINES.items():
         example = f"  pusl baseline {name} --train train.jsonl --input test.jsonl --output {name}.jsonl -k 10"
         found = baseline_class(name)
-        child = names.add_parser(name, help=summary, description=f"{summary}\n\n{inspect.getdoc(found)}\n\n{example}")
+        child = names.add_parser(name, help=summary, description=f"{summary}\n\n{inspect.getdoc(found)}\n\nexample:\n{example}")
         add_shared_arguments(child)
         add_flags(child.add_argument_group(f"the {name} baseline"), found.Config)  # type: ignore[arg-type]
         add_flags(child.add_argument_group("column names"), Columns)  # type: ignore[arg-type]

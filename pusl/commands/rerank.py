@@ -1,5 +1,6 @@
 """Chooses k keyphrases per item with the whole catalog in mind, from any scored predictions.
 
+example:
   pusl generate --model DIR --input items.jsonl --output wide.jsonl -k 50
   pusl rerank --predictions wide.jsonl --output covered.jsonl --objective coverage --beta 0.25 -k 10
 
