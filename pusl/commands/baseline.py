@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, (_, summary) in BASELINES.items():
         example = f"  pusl baseline {name} --train train.jsonl --input test.jsonl --output {name}.jsonl -k 10"
         found = baseline_class(name)
-        child = names.add_parser(name, help=summary, description=f"{summary}\n\n{inspect.getdoc(found)}\n\nexample:\n{example}")
+        text = f"{summary}\n\n{inspect.getdoc(found)}\n\nexample:\n{example}"
+        child = names.add_parser(name, help=summary, description=text)
         add_shared_arguments(child)
         add_flags(child.add_argument_group(f"the {name} baseline"), found.Config)  # type: ignore[arg-type]
         add_flags(child.add_argument_group("column names"), Columns)  # type: ignore[arg-type]
