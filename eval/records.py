@@ -15,6 +15,9 @@ from typing import Any
 from eval.files import InputError, Row, kind_of, read_lines, read_rows, type_name
 
 _ONLY_STRINGS = frozenset((str,))
+_MISSING: Any = object()
+_REFERENCE_FIELDS = frozenset(("id", "keyphrases", "text", "counts", "timestamp", "group"))
+_PREDICTION_FIELDS = frozenset(("id", "keyphrases", "scores", "exhausted"))
 _FLAGS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
@@ -92,47 +95,44 @@ def read_label_file(path: str | Path) -> Iterator[str]:
 
 def parse_reference(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> Reference:
     """One row -> a Reference. `seen` (id -> line) finds repeated ids."""
-    rest = dict(row)
-    name = _take_id(rest, path, line, seen)
-    phrases = _take_phrases(rest, path, line, name)
-    counts = rest.pop("counts", None)
+    name = _id_of(row, path, line, seen)
+    phrases = _phrases_of(row, path, line, name)
+    counts, text, group = row.get("counts"), row.get("text"), row.get("group")
     if counts is not None:
         _check_numbers(counts, "counts", len(phrases), path, line, name)
-    text = rest.pop("text", None)
     if text is not None and type(text) is not str:
         raise InputError(f"{path}:{line}: id {name!r}: 'text' is {type_name(text)}; expected a string")
-    group = rest.pop("group", None)
     if group is not None and type(group) is not str:
         if type(group) is not int:
             raise InputError(f"{path}:{line}: id {name!r}: 'group' is {type_name(group)}; expected a string")
         group = str(group)
-    return Reference(name, phrases, text, counts, rest.pop("timestamp", None), group or None, rest, line)
+    extra = {key: value for key, value in row.items() if key not in _REFERENCE_FIELDS}
+    return Reference(name, phrases, text, counts, row.get("timestamp"), group or None, extra, line)
 
 
 def parse_prediction(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> Prediction:
     """One row -> a Prediction. `seen` (id -> line) finds repeated ids."""
-    rest = dict(row)
-    name = _take_id(rest, path, line, seen)
-    phrases = _take_phrases(rest, path, line, name)
-    scores = rest.pop("scores", None)
+    name = _id_of(row, path, line, seen)
+    phrases = _phrases_of(row, path, line, name)
+    scores, exhausted = row.get("scores"), row.get("exhausted", False)
     if scores is not None:
         _check_numbers(scores, "scores", len(phrases), path, line, name)
-    exhausted = rest.pop("exhausted", False)
     if type(exhausted) is not bool:
         flag = _FLAGS.get(exhausted.lower()) if type(exhausted) is str else None  # CSV has only strings
         if flag is None:
             raise InputError(f"{path}:{line}: id {name!r}: 'exhausted' is {exhausted!r}; expected true or false")
         exhausted = flag
-    return Prediction(name, phrases, scores, exhausted, rest, line)
+    extra = {key: value for key, value in row.items() if key not in _PREDICTION_FIELDS}
+    return Prediction(name, phrases, scores, exhausted, extra, line)
 
 
-def _take_id(row: Row, path: str | Path, line: int, seen: dict[str, int] | None) -> str:
-    if "id" not in row:
-        raise InputError(f"{path}:{line}: no field 'id' (found: {', '.join(row) or 'nothing'})")
-    name = row.pop("id")
+def _id_of(row: Row, path: str | Path, line: int, seen: dict[str, int] | None) -> str:
+    name = row.get("id", _MISSING)
     if type(name) is int:
         name = str(name)
     if type(name) is not str:
+        if name is _MISSING:
+            raise InputError(f"{path}:{line}: no field 'id' (found: {', '.join(row) or 'nothing'})")
         raise InputError(f"{path}:{line}: 'id' is {type_name(name)}; expected a string or a whole number")
     if not name:
         raise InputError(f"{path}:{line}: 'id' is empty")
@@ -143,20 +143,19 @@ def _take_id(row: Row, path: str | Path, line: int, seen: dict[str, int] | None)
     return name
 
 
-def _take_phrases(row: Row, path: str | Path, line: int, name: str) -> list[str]:
+def _phrases_of(row: Row, path: str | Path, line: int, name: str) -> list[str]:
+    phrases: list[str] = row.get("keyphrases", _MISSING)
+    if type(phrases) is list and _ONLY_STRINGS.issuperset(map(type, phrases)):
+        return phrases
     where = f"{path}:{line}: id {name!r}:"
-    if "keyphrases" not in row:
-        raise InputError(f"{where} no field 'keyphrases' (found: {', '.join(['id', *row])})")
-    phrases = row.pop("keyphrases")
+    if phrases is _MISSING:
+        raise InputError(f"{where} no field 'keyphrases' (found: {', '.join(row)})")
     if type(phrases) is not list:
         hint = "; write [] for none" if phrases is None else ""
         raise InputError(f"{where} 'keyphrases' is {type_name(phrases)}; expected a list of strings{hint}")
-    if not _ONLY_STRINGS.issuperset(map(type, phrases)):
-        position = next(i for i, phrase in enumerate(phrases) if type(phrase) is not str)
-        found = phrases[position]
-        shown = f" ({found})" if isinstance(found, (int, float)) else ""
-        raise InputError(f"{where} keyphrase {position + 1} is {type_name(found)}{shown}; expected a string")
-    return phrases
+    position, found = next((i, phrase) for i, phrase in enumerate(phrases, 1) if type(phrase) is not str)
+    shown = f" ({found})" if isinstance(found, (int, float)) else ""
+    raise InputError(f"{where} keyphrase {position} is {type_name(found)}{shown}; expected a string")
 
 
 def _check_numbers(values: Any, field: str, expected: int, path: str | Path, line: int, name: str) -> None:
