@@ -33,12 +33,13 @@ class Sampling:
 def solve_labels(features: sparse.csr_matrix, matrix: sparse.csc_matrix, sampling: Sampling) -> sparse.csc_matrix:
     """Pruned weights (V, labels) of all columns of `matrix`; every bias is -1."""
     chosen = similar_rows(features, matrix, sampling.hard)
+    single = features.astype(np.float32)
     weights = sparse.csc_matrix((features.shape[1], matrix.shape[1]))
     for number in range(sampling.rounds):
         if number:
             chosen = [
                 np.concatenate([old, new])
-                for old, new in zip(chosen, violators(features @ weights, chosen, sampling.hard), strict=True)
+                for old, new in zip(chosen, violators(single, weights, chosen, sampling.hard), strict=True)
             ]
         last = number + 1 == sampling.rounds
         iterations = sampling.iterations if last else sampling.iterations // 2  # only to find the violators
@@ -53,25 +54,32 @@ def similar_rows(features: sparse.csr_matrix, matrix: sparse.csc_matrix, count: 
     shares = np.bincount(features.indices, minlength=features.shape[1]) / features.shape[0]
     telling = sparse.csr_matrix(features @ sparse.diags((shares <= COMMON).astype(features.dtype)))
     telling.eliminate_zeros()
-    near = ((matrix.T @ telling) @ telling.T).tocsc().T.tocsr()  # (labels, n)
+    near = ((matrix.T @ telling) @ telling.T).tocsr()  # (labels, n)
     chosen = []
     for label in range(matrix.shape[1]):
         positive = matrix.indices[matrix.indptr[label] : matrix.indptr[label + 1]]
-        chosen.append(np.concatenate([positive, _largest(near, label, positive, max(count, 3 * len(positive)), 0.0)]))
+        span = slice(near.indptr[label], near.indptr[label + 1])
+        fresh = ~np.isin(near.indices[span], positive)
+        index, data = near.indices[span][fresh], near.data[span][fresh]
+        chosen.append(np.concatenate([positive, _largest(index, data, max(count, 3 * len(positive)))]))
     return chosen
 
 
-def violators(scores: sparse.csr_matrix, chosen: list[np.ndarray], count: int) -> list[np.ndarray]:
-    """For each label the rows inside the margin that its problem does not have yet, worst first."""
-    by_label = scores.T.tocsr()
-    return [_largest(by_label, label, rows, max(count, len(rows)), SLACK) for label, rows in enumerate(chosen)]
+def violators(
+    features: sparse.csr_matrix, weights: sparse.csc_matrix, chosen: list[np.ndarray], count: int
+) -> list[np.ndarray]:
+    """For each label the rows inside the margin that its problem does not have yet, the worst of them."""
+    # Dense, although the weights are sparse: some words occur in most rows, and a sparse product is slower.
+    scores = np.ascontiguousarray((features @ weights.toarray().astype(np.float32)).T)  # (labels, n)
+    found = []
+    for row, rows in zip(scores, chosen, strict=True):
+        row[rows] = 0
+        index = np.flatnonzero(row > SLACK)
+        found.append(_largest(index, row[index], max(count, len(rows))))
+    return found
 
 
-def _largest(table: sparse.csr_matrix, row: int, known: np.ndarray, count: int, least: float) -> np.ndarray:
-    span = slice(table.indptr[row], table.indptr[row + 1])
-    index, data = table.indices[span], table.data[span]
-    fresh = (data > least) & ~np.isin(index, known)
-    index, data = index[fresh], data[fresh]
+def _largest(index: np.ndarray, data: np.ndarray, count: int) -> np.ndarray:
     return index if len(index) <= count else index[np.argpartition(-data, count)[:count]]
 
 
