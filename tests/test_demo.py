@@ -1,0 +1,55 @@
+"""The demo: its layout, its words, and that a stopped one goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eval.files import InputError
+from pusl.demo import DemoConfig, demo
+
+SMALL = DemoConfig(items=1200, epochs=0.3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    demo(out, SMALL)
+    return out
+
+
+def test_layout(folder: Path) -> None:
+    for name in ("train", "dev", "test", "complete"):
+        assert (folder / "data" / f"{name}.jsonl").is_file()
+    for name in ("one2seq", "pusl"):
+        assert (folder / "models" / name / "pusl.json").is_file()
+        assert len((folder / "predictions" / f"{name}.jsonl").read_text().splitlines()) == 500
+    metrics = json.loads((folder / "metrics.json").read_text())
+    for truth in ("observed", "complete"):
+        assert set(metrics[truth]["systems"]) == {"One2Seq", "PUSL"}
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_finished_demo_is_not_overwritten_but_an_unfinished_one_goes_on(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="finished demo"):
+        demo(folder, SMALL)
+    models = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
+    (folder / "report.html").unlink()
+    (folder / "predictions" / "pusl.jsonl").unlink()
+    demo(folder, SMALL)
+    shown = capsys.readouterr().out
+    assert "#K@" in shown and "One2Seq" in shown and "which only a simulation knows" in shown
+    assert models == {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
+
+
+def test_other_settings_and_foreign_folders_are_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(InputError, match="holds no demo"):
+        demo(tmp_path, SMALL)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    with pytest.raises(InputError, match="finished demo"):
+        demo(folder, DemoConfig(items=1300, epochs=0.3))

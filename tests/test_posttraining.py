@@ -1,0 +1,107 @@
+"""PUSL+PT: which items are chosen, what is added, what is rejected, and that it trains, stops and goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eval.files import InputError, write_rows
+from eval.normalize import normalize
+from pusl.checkpoint import load_labels, read_meta
+from pusl.cli import main
+from pusl.examples import Example, read_examples
+from pusl.posttraining import Selection, complete_example, draw, mean_keyphrases, parse_sources, select
+from pusl.training import TrainConfig, train
+
+COLORS, THINGS = ("red", "blue", "green", "black"), ("shoe", "boot", "hat", "coat")
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """48 items: every third one has four keyphrases, the others one. μ = 2."""
+    rows = []
+    for number in range(48):
+        color, thing = COLORS[number % 4], THINGS[number // 4 % 4]
+        phrases = [thing, f"{color} {thing}", color, f"{thing} {color}"] if number % 3 == 0 else [thing]
+        rows.append({"id": f"i{number}", "text": f"a {color} {thing}, no. {number}", "keyphrases": phrases})
+    path = tmp_path_factory.mktemp("catalog") / "train.jsonl"
+    write_rows(path, rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("model") / "pusl"
+    train(
+        TrainConfig(model="scratch:tiny", train=str(catalog), out=str(out), vocab_size=330, batch_size=12, max_steps=40)
+    )
+    return out
+
+
+def test_mean_counts_different_keyphrases(tmp_path: Path) -> None:
+    write_rows(tmp_path / "t.jsonl", [{"id": "a", "text": "x", "keyphrases": ["Hat", "hat", "cap"]},
+                                      {"id": "b", "text": "y", "keyphrases": ["cap"]}])  # fmt: skip
+    assert mean_keyphrases(tmp_path / "t.jsonl") == 1.5
+
+
+def test_completed_item_must_exceed_the_mean() -> None:
+    sparse = Example("a", "t", ["Drone"])
+    assert complete_example(sparse, ["drone", " toy "], 2.0) is None  # two different ones are not more than μ = 2
+    kept = complete_example(sparse, ["drone", "toy", "gift"], 2.0)
+    assert kept is not None and kept.keyphrases == ["Drone", "toy", "gift"] and kept.extra["observed"] == ["Drone"]
+
+
+@pytest.mark.parametrize("text", ["", "raw,made-up", "synth"])
+def test_unknown_sources_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--sources"):
+        parse_sources(text)
+
+
+def test_draw_is_a_fixed_sample_in_file_order() -> None:
+    examples = [Example(f"i{n}", "t", ["x"]) for n in range(100)]
+    chosen = [e.id for e in draw(iter(examples), 10, seed=1)]
+    assert chosen == sorted(chosen, key=lambda i: int(i[1:])) and len(set(chosen)) == 10
+    assert chosen == [e.id for e in draw(reversed(examples), 10, seed=1)][::-1]
+    assert chosen != [e.id for e in draw(examples, 10, seed=2)]
+
+
+def test_selection_takes_rich_items_and_completes_sparse_ones(catalog: Path, model: Path, tmp_path: Path) -> None:
+    report = select(model, catalog, tmp_path / "s", Selection(k=4), workers=1)
+    assert report["mu"] == 2.0 and report["raw"]["kept"] == 16
+    part = report["synthetic"]
+    assert part["candidates"] == 32 and part["kept"] + part["rejected"] == 32 and part["kept"] > 0
+    original = {e.id: e for e in read_examples(catalog)}
+    chosen = list(read_examples(tmp_path / "s" / "selected.jsonl"))
+    assert len(chosen) == 16 + part["kept"]
+    for example in chosen:
+        assert len({normalize(p) for p in example.keyphrases}) == len(example.keyphrases) > report["mu"]
+        assert example.keyphrases[: len(original[example.id].keyphrases)] == original[example.id].keyphrases
+    again = (tmp_path / "s" / "selected.jsonl").stat().st_mtime_ns
+    assert select(model, catalog, tmp_path / "s", Selection(k=4), workers=1) == report
+    assert (tmp_path / "s" / "selected.jsonl").stat().st_mtime_ns == again  # a finished selection is used again
+
+
+def test_sample_cap_is_shared_by_the_sources(catalog: Path, model: Path, tmp_path: Path) -> None:
+    report = select(model, catalog, tmp_path / "s", Selection(samples=10, k=4), workers=1)
+    assert report["raw"]["kept"] == 5 and report["synthetic"]["candidates"] == 5
+    report = select(model, catalog, tmp_path / "r", Selection(samples=10, sources="raw"), workers=1)
+    assert report["raw"]["kept"] == 10 and "synthetic" not in report
+
+
+def test_the_command_trains_again_and_keeps_what_belongs_to_the_data(
+    catalog: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "pt"
+    words = ["post-train", "--model", str(model), "--train", str(catalog), "--out", str(out), "--max-steps", "3"]
+    words += ["--batch-size", "12", "--generate-workers", "1", "--k", "4"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "raw: 16 items with more than μ = 2.00" in shown and "synthetic:" in shown and "rejected" in shown
+    meta, run = read_meta(out), json.loads((out / "run.json").read_text())
+    assert meta["paradigm"] == "pusl" and meta["defaults"]["mu"] == 2.0
+    assert run["config"]["lr"] == pytest.approx(json.loads((model / "run.json").read_text())["config"]["lr"] / 2)
+    assert load_labels(out) == load_labels(model)
+    assert main(words) == 2 and "finished run" in capsys.readouterr().err
+    assert main([*words, "--resume"]) == 0
