@@ -23,7 +23,7 @@ from pusl import storage
 from pusl.examples import STANDARD, Columns
 from pusl.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
 from pusl.processes import run_tasks
-from pusl.recipes import GeneratorSpec, ModelRecipe, Predictor
+from pusl.recipes import GeneratorSpec, ModelRecipe, Predictor, device
 from pusl.shards import Chunk, Item, Source, open_source
 
 SHARD_SIZE = 512
@@ -280,7 +280,9 @@ def run_here(job: ShardJob, chunks: Iterable[Chunk], folder: WorkFolder, workers
 
 
 def fitting_workers(model_bytes: int, shards: float) -> int:
-    """Processes that fill the cores, as far as memory and the number of shards allow."""
+    """Processes that fill the cores, as far as memory and the number of shards allow; one where there is a GPU."""
+    if device() == "cuda":
+        return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")

@@ -75,7 +75,9 @@ class ModelRecipe:
         code = hashlib.blake2b(digest_size=16)
         for path in sorted(paths):
             code.update(f"{path.name} {file_fingerprint(path)}\n".encode())
-        facts: Row = {"digest": code.hexdigest(), "precision": self.precision, "threads": self.threads}
+        facts: Row = {
+            "digest": code.hexdigest(), "precision": self.precision, "threads": self.threads, "device": device(),
+        }  # fmt: skip
         if self.universe:
             facts["universe"] = file_fingerprint(check_input(self.universe))
         return facts
@@ -83,6 +85,11 @@ class ModelRecipe:
     def weight(self) -> int:
         """The size of the weight files."""
         return sum(path.stat().st_size for path in Path(self.model).glob("*.safetensors"))
+
+
+def device() -> str:
+    """`cuda` or `cpu`, found out without loading torch into a process that only reads and writes."""
+    return "cuda" if os.path.exists("/dev/nvidia0") and os.environ.get("CUDA_VISIBLE_DEVICES") != "" else "cpu"
 
 
 def file_fingerprint(path: str | os.PathLike[str]) -> str:

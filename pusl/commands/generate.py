@@ -118,7 +118,12 @@ def _generate(args: argparse.Namespace) -> None:
     names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
     engine_options: dict[str, Any] = {}
     if args.engine == "ray":
-        engine_options = {"address": args.address, "gpus": args.gpus_per_worker, "workers": args.workers}
+        engine_options = {
+            "address": args.address,
+            "gpus": args.gpus_per_worker,
+            "workers": args.workers,
+            "cpus": args.threads,
+        }
     shard_size = args.shard_size or SHARD_SIZE
     summary = generate_catalog(
         _model(args), args.input, args.output, args.k, explain=args.explain, universe=args.universe,
