@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ def curve_points(log: list[dict[str, Any]]) -> list[dict[str, float]]:
         kept = {
             name.removeprefix("eval_"): float(value)
             for name, value in entry.items()
-            if name in ("step", "epoch", "loss", "learning_rate", "grad_norm") or name.startswith("eval_")
+            if (name in ("step", "epoch", "loss", "learning_rate", "grad_norm") or name.startswith("eval_"))
+            and math.isfinite(value)
         }
         if "loss" in kept or "B@2mu" in kept:
             points.append(kept)

@@ -27,9 +27,10 @@ def render_card(record: Mapping[str, Any]) -> str:
     """The card's Markdown."""
     config, summary, best = record["config"], record["summary"], record["best"]
     base = "" if config["model"].startswith("scratch:") else f"base_model: {config['model']}\n"
-    k = max(1, int(2 * summary["mu"] + 0.5))
+    tags = "".join(f"- {tag}\n" for tag in dict.fromkeys(("keyphrase-generation", "pusl", config["paradigm"])))
+    k = max(1, int(2 * (config.get("mu") or summary["mu"]) + 0.5))
     lines = [
-        f"---\nlibrary_name: transformers\n{base}tags:\n- keyphrase-generation\n- pusl\n- {config['paradigm']}\n---\n",
+        f"---\nlibrary_name: transformers\n{base}tags:\n{tags}---\n",
         f"# Keyphrase model ({config['paradigm']})\n",
         f"Generates keyphrases for a text: {PARADIGM_TEXT[config['paradigm']]}. Made with `pusl train`.\n",
         "## Training\n",
@@ -57,9 +58,10 @@ def render_card(record: Mapping[str, Any]) -> str:
         "## Use\n",
         f"```sh\npusl generate --model DIR --input catalog.jsonl --output predictions.jsonl -k {k}\n```\n",
         "```python\nfrom pusl.decoding.generator import KeyphraseGenerator\n\n"
-        f'generator = KeyphraseGenerator.from_pretrained("DIR")\nprint(generator.generate(["a text"], k={k})[0].keyphrases)\n```\n',
+        'generator = KeyphraseGenerator.from_pretrained("DIR")\n'
+        f'print(generator.generate(["a text"], k={k})[0].keyphrases)\n```\n',
         "The folder is also a plain Hugging Face checkpoint: `AutoModelForSeq2SeqLM` and `AutoTokenizer` load it. "
-        "Labels were incomplete by assumption: a generated keyphrase that is missing from a reference list may still be right.\n",
+        "Labels were incomplete by assumption: a keyphrase that is missing from a reference list may still be right.\n",
     ]
     return "\n".join(lines)
 

@@ -8,6 +8,7 @@ is written to the run's folder the moment it is known.
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -26,6 +27,10 @@ from pusl.collate import BatchPlan, PlanSampler
 from pusl.training_run import COMPLETE
 
 PREFIX = "eval_"
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says why and what to try."""
 
 
 class EpochLoader(DataLoader):
@@ -166,6 +171,14 @@ class Checkpoints(TrainerCallback):
             control.should_save = control.should_training_stop = True
         if control.should_save:
             control.should_log = True  # a resumed run begins a new window of the loss curve here, so all runs do
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        loss = (logs or {}).get("loss", 0.0)
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"the loss is {loss} at step {state.global_step}: the run diverged. "
+                f"Start again with a smaller --lr (now {args.learning_rate:g}) or more --warmup"
+            )
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:

@@ -28,6 +28,7 @@ from transformers import TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.utils import logging as hf_logging
 
+from eval.files import InputError
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, save_checkpoint, scratch_model
 from pusl.collate import BatchPlan, Collator, target_lengths
 from pusl.curves import curve_points, draw_curve
@@ -36,7 +37,7 @@ from pusl.examples import read_examples
 from pusl.modelcard import write_card
 from pusl.objective import with_loss, without_loss
 from pusl.tokenizer import token_ids, train_tokenizer
-from pusl.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, is_stale
+from pusl.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
 from pusl.training_config import TrainConfig, resolve
 from pusl.training_data import PreparedData, is_prepared, prepare
 from pusl.training_run import RunFolder, RunRecord, check_same, new_record
@@ -55,10 +56,6 @@ class TrainResult:
     steps: int
     best: dict[str, float] | None
     record: RunRecord
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message says why and what to try."""
 
 
 def train(config: TrainConfig, *, resume: bool = False, force: bool = False) -> TrainResult:
@@ -167,8 +164,8 @@ class _Run:
 
     def _trainer(self, stop: StopSignal) -> KeyphraseTrainer:
         config = self.config
-        if self.state.is_main_process and config.bf16:
-            _check_bf16()
+        if self.state.is_main_process and config.bf16 and not has_fast_bf16():
+            _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
         every = config.eval_every or max(1, math.ceil(self.max_steps / EVALUATIONS))
         collator = Collator(
             config.paradigm, self.tokens, config.max_target_length, config.order_free, config.pad_multiple
@@ -179,6 +176,8 @@ class _Run:
             args=_arguments(config, self.folder, self.max_steps, every), data_collator=collator,
             train_dataset=self.data, eval_dataset=self.dev.items if self.dev else None,
         )  # fmt: skip
+        if self.dev and _is_sharded(trainer):
+            raise InputError("dev scores need whole weights on each process: leave --dev away with FSDP or ZeRO-3")
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(Progress(trainer))
         trainer.add_callback(Checkpoints(stop, self._saved))
@@ -200,11 +199,11 @@ class _Run:
         return metadata(config.paradigm, self.mu, config.max_source_length, longest, loss=config.loss,
                         order=config.order, base_model=config.model, **more)  # fmt: skip
 
-    def _keep(self, scores: dict[str, float] | None) -> None:
+    def _keep(self, scores: dict[str, float] | None, weights: dict[str, Any] | None = None) -> None:
         """The current model becomes the run's model."""
         shutil.copy2(self.folder.data / LABELS_FILE, self.folder.path / LABELS_FILE)
         model = without_loss(self.trainer.model)
-        save_checkpoint(self.folder.path, model, self.tokenizer, self._meta(dev=scores))
+        save_checkpoint(self.folder.path, model, self.tokenizer, self._meta(dev=scores), weights)
         with_loss(model)
         self.record["best"] = scores
 
@@ -227,11 +226,14 @@ class _Run:
         return False
 
     def _finish(self, done: bool) -> None:
+        sharded = done and _is_sharded(self.trainer)
+        # Collecting a sharded model takes all processes.
+        weights = self.trainer.accelerator.get_state_dict(self.trainer.model_wrapped) if sharded else None
         if not self.state.is_main_process:
             return
         state, config = self.trainer.state, self.config
         if done and self.dev is None:
-            self._keep(None)
+            self._keep(None, weights)
         self.record["status"] = "finished" if done else "stopped"
         self.record["stopped_early"] = done and state.global_step < self.max_steps
         for name, seconds in self.trainer.seconds.items():
@@ -266,6 +268,12 @@ def _arguments(config: TrainConfig, folder: RunFolder, max_steps: int, every: in
     )  # fmt: skip
 
 
+def _is_sharded(trainer: KeyphraseTrainer) -> bool:
+    """Whether each process holds a part of the weights only."""
+    plugin = getattr(trainer.accelerator.state, "deepspeed_plugin", None)
+    return bool(trainer.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3))
+
+
 def is_main_process() -> bool:
     """Whether this process is the one that writes and speaks."""
     return bool(PartialState(cpu=not accelerator_present()).is_main_process)
@@ -284,13 +292,11 @@ def _all_texts(config: TrainConfig) -> Iterator[str]:
         yield from example.keyphrases
 
 
-def _check_bf16() -> None:
+def has_fast_bf16() -> bool:
+    """Whether the device computes in bfloat16 instead of emulating it."""
     if torch.cuda.is_available():
-        good = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        good = torch.backends.cpu.get_cpu_capability() != "DEFAULT" and torch.cpu._is_amx_tile_supported()
-    if not good:
-        _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return torch.backends.mps.is_available() or bool(torch.cpu._is_amx_tile_supported())
 
 
 def _explain(error: BaseException, config: TrainConfig) -> None:

@@ -190,6 +190,22 @@ def test_out_of_memory_gives_advice(files, tmp_path, capsys, monkeypatch):
     assert "out of memory" in capsys.readouterr().err
 
 
+def test_a_diverged_run_says_so(files, tmp_path, monkeypatch):
+    from pusl import objective
+
+    monkeypatch.setattr(objective, "sequence_loss", lambda logits, labels: logits.sum() * torch.nan)
+    with pytest.raises(TrainingError, match="smaller --lr"):
+        train(settings(files, tmp_path / "model", max_steps=5, dev=None))
+
+
+def test_bf16_warns_where_it_is_emulated_and_trains(files, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("pusl.training.has_fast_bf16", lambda: False)
+    result = train(settings(files, tmp_path / "model", max_steps=2, dev=None, bf16=True, log_every=1))
+    assert "--bf16" in capsys.readouterr().err
+    assert all(math.isfinite(point["loss"]) for point in result.record["history"])
+    assert load_checkpoint(tmp_path / "model").model.dtype == torch.float32
+
+
 def test_orders(tmp_path):
     from pusl.collate import Draw
     from pusl.examples import Example
