@@ -180,3 +180,11 @@ def test_explanations():
     assert marks[0] == {"present": True, "offsets": [[0, 8]], "seen": False, "in_universe": False}
     assert marks[1] == {"present": False, "offsets": [], "seen": True, "in_universe": True}
     assert WORDS and KeyphraseGenerator(checkpoint("pusl")).explain("a boot", ["boot"])[0]["seen"] is None
+
+
+def test_groov_beams_are_summed_per_label():
+    generator = KeyphraseGenerator(checkpoint("groov"))
+    for one in generator.generate(documents(3), 4, strategy="beam", num_beams=3):
+        assert one.keyphrases and len(set(one.keyphrases)) == len(one.keyphrases)
+        assert one.scores == sorted(one.scores, reverse=True)
+        assert math.exp(one.scores[0]) <= 1

@@ -23,11 +23,11 @@ from pusl.decoding.calibration import Calibration
 from pusl.decoding.engine import Engine
 from pusl.decoding.explain import Explanation, explain
 from pusl.decoding.phrases import search_phrases
-from pusl.decoding.plans import Merged, Ranked, Sequential
+from pusl.decoding.plans import Merged, Ranked, Sequential, sum_over_beams
 from pusl.decoding.processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.sequences import Phrase, Rules, Sampling, decode_sequences
 from pusl.decoding.universe import Universe, UniverseRule
-from pusl.targets import decode_each
+from pusl.targets import decode_each, split_ids
 from pusl.tokenizer import encode_texts
 
 STRATEGIES = ("sequence", "beam", "merge")
@@ -37,6 +37,7 @@ DEFAULT_SOURCE_LENGTH = 256
 SEQUENCE_BEAMS = 4
 MOST_BEAMS = 64  # an item that has fewer than k phrases with this many beams is exhausted
 FLOOR = 12.0  # a phrase 160,000 times less probable than the item's best is junk
+LONGEST_SEQUENCE = 64  # tokens of a One2Seq or GROOV sequence in a beam search
 SPELLINGS = 1_000_000  # phrases whose text is remembered
 PREFER_BONUS = 3.0  # log units that leaving the universe costs under `prefer`
 
@@ -112,7 +113,8 @@ class KeyphraseGenerator:
         """k keyphrases for each text, in the order of the texts.
 
         Args:
-            strategy: `sequence`, `beam` or `merge` (see `plans.py`); None takes the paradigm's default.
+            strategy: `sequence`, `beam` or `merge` (see `plans.py`); None takes the paradigm's default. For One2Seq
+                and GROOV, `sequence` is the model's own greedy sequence, `beam` GROOV's sum over beams.
             allow_repeats: the paper's Algorithm 1: greedy, the same phrase may come again.
             vocabulary: `closed` gives only phrases of the universe; `prefer` makes leaving it cost `bonus`.
             universe: overrides the generator's own.
@@ -139,7 +141,10 @@ class KeyphraseGenerator:
         known = [i for i, text in enumerate(texts) if text.strip()]
         source = encode_texts(self.tokenizer, [texts[i] for i in known], self.max_source_length)
         search = Search(k, strategy, allow_repeats, batch_size, num_beams, floor)
-        if temperature > 0 or self.paradigm in ("one2seq", "groov"):
+        own = self.paradigm in ("one2seq", "groov")
+        if own and strategy != "sequence" and temperature == 0:
+            found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
+        elif temperature > 0 or own:
             keys = [zlib.crc32(texts[i].encode()) for i in known]
             found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
             found = [self._filtered(given, vocabulary, phrases) for given in found]
@@ -195,6 +200,25 @@ class KeyphraseGenerator:
             self.engine, source, self._rules(slots), slots=search.batch_size, sampling=sampling, keys=keys
         )
         return found if search.allow_repeats else [self._distinct(phrases) for phrases in found]
+
+    def _beams_summed(self, source: list[list[int]], search: Search) -> list[list[Phrase]]:
+        """GROOV's ranking: whole sequences by beam search, each label scored by the beams that contain it."""
+        if not source:
+            return []
+        beams = search.num_beams or SEQUENCE_BEAMS
+        longest = min(LONGEST_SEQUENCE, search.k * (self.max_phrase_tokens + 1))
+        rules = Rules(self.tokens, False, beams, longest, self.banned, whole=True)
+        plans: list[Any] = search_phrases(
+            self.engine, source, rules, lambda _: Ranked(beams, str), beams=beams, slots=search.batch_size
+        )
+        found = []
+        for plan in plans:
+            sequences = [
+                (one.logprob, [Phrase(tuple(ids), 0.0) for ids in split_ids(one.ids, "one2seq", self.tokens) if ids])
+                for one in plan.phrases()
+            ]
+            found.append(sum_over_beams(sequences, self._form))
+        return found
 
     def _distinct(self, phrases: Sequence[Phrase]) -> list[Phrase]:
         first: dict[str, Phrase] = {}

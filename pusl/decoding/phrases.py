@@ -98,7 +98,7 @@ class _Run:
         tokens = rules.tokens
         self.start_ids = [tokens.start, tokens.bok] if rules.marks else [tokens.start]
         self.end = tokens.eok if rules.marks else tokens.eos
-        never = {*tokens.control, *rules.banned} - {self.end}
+        never = {*tokens.control, *rules.banned} - {self.end} - ({tokens.sep} if rules.whole else set())
         self.never = torch.tensor(sorted(never), device=engine.device)
         self.items: list[int] = []
         self.opening: list[list[int]] = []  # context tokens to feed before the search goes on

@@ -27,6 +27,7 @@ class Rules:
     phrases: int  # at most this many
     max_phrase_tokens: int
     banned: tuple[int, ...] = ()  # ids that may not stand inside a phrase
+    whole: bool = False  # a search's "phrase" is a whole sequence: separators are ordinary tokens
 
 
 @dataclass
