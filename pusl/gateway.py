@@ -95,10 +95,12 @@ class Gateway:
         max_body: int,
         max_open: int,
         body_timeout: float,
+        refuse: Callable[[], Exception | None] = lambda: None,
     ) -> None:
         self.app, self.telemetry, self.paths, self.protected = app, telemetry, paths, protected
         self.key = api_key.encode() if api_key else None
         self.max_body, self.max_open, self.body_timeout = max_body, max_open, body_timeout
+        self.refuse = refuse  # asked before a body is read: under overload a refusal must cost next to nothing
         self.open = 0
         self.held = 0  # bytes of bodies in memory, all requests together
 
@@ -130,6 +132,8 @@ class Gateway:
         try:
             self._admit(scope["path"], headers)
             if scope["method"] in ("POST", "PUT", "PATCH") and scope["path"] in self.paths:
+                if (problem := self.refuse()) is not None:
+                    raise problem
                 receive = await self._buffered(receive, headers, facts)
             await self.app(scope, receive, tracked)
         except Problem as problem:

@@ -86,10 +86,19 @@ class Service:
         for worker in self.workers:
             await worker.stop()
 
+    def refusal(self) -> Problem | None:
+        """Why no request at all would be taken now, if so."""
+        if self.state != "ready":
+            return Problem(503, self.state, f"the service is {self.state}", retry_after=2)
+        if self.batcher.queued >= self.config.max_queue:
+            full = QueueFull(self.batcher.retry_after())
+            return Problem(429, "queue_full", str(full), full.retry_after)
+        return None
+
     def submit(self, texts: list[str], options: tuple[tuple[str, Any], ...]) -> Ticket:
         """Queues a request, or raises the Problem that explains why not."""
-        if self.state != "ready":
-            raise Problem(503, self.state, f"the service is {self.state}", retry_after=2)
+        if (problem := self.refusal()) is not None:
+            raise problem
         try:
             return self.batcher.submit(texts, options)
         except QueueFull as full:
@@ -151,6 +160,7 @@ def create_app(config: ServeConfig, api_key: str | None = None) -> FastAPI:
     app.add_middleware(
         Gateway, telemetry=service.telemetry, paths=PATHS, protected=PROTECTED, api_key=api_key,
         max_body=int(config.max_body_mib * 2**20), max_open=config.max_open, body_timeout=config.timeout,
+        refuse=service.refusal,
     )  # fmt: skip
     _add_errors(app)
     _add_api(app, service, api_key is not None)
@@ -204,8 +214,6 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
         """Generates k unique, scored keyphrases for each text."""
         facts = request.scope["pusl.facts"]
         facts["texts"] = len(body.texts)
-        if service.state != "ready":
-            raise Problem(503, service.state, f"the service is {service.state}", retry_after=2)
         options = checked_options(body, config, service.info)
         facts.update({name: options[name] for name in ("k", "strategy", "vocabulary")})
         ticket = service.submit(body.texts, tuple(options.items()))
