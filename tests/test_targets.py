@@ -6,7 +6,7 @@ import doctest
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pusl.targets
@@ -91,6 +91,7 @@ def test_hand_example_of_allowed_sets():
 
 
 @pytest.mark.parametrize("paradigm", SEQUENCES)
+@settings(max_examples=40, deadline=None)
 @given(gold=phrases, limit=st.integers(6, 40))
 def test_allowed_sets_contain_the_target_and_match_the_definition(paradigm, gold, limit):
     target, fitted = build_target(gold, paradigm, IDS, limit)
@@ -117,6 +118,7 @@ def test_allowed_sets_contain_the_target_and_match_the_definition(paradigm, gold
 
 
 @pytest.mark.parametrize("paradigm", SEQUENCES)
+@settings(max_examples=40, deadline=None)
 @given(gold=phrases, limit=st.integers(6, 30))
 def test_targets_are_cut_between_keyphrases(paradigm, gold, limit):
     target, fitted = build_target(gold, paradigm, IDS, limit)
