@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from eval.matching import Flags, Ints, Vocabulary
+from eval.matching import Flags, Ints, Ragged, Vocabulary
 
 Floats = NDArray[np.float64]
 
@@ -22,10 +22,16 @@ class WordTable:
         width = int(sets.ids.max(initial=0)) + 1
         self.matrix = csr_array((ones, sets.ids, sets.starts.astype(np.int32)), shape=(len(phrases), width))
         self.sizes = sets.lengths
-        # Two phrases whose masks share no bit share no word; a shared bit has to be looked into.
-        bits = np.left_shift(np.uint64(1), (sets.ids % 64).astype(np.uint64))
-        self.masks = np.zeros(len(phrases) + 1, np.uint64)  # the last one is the blank's
-        np.bitwise_or.at(self.masks, sets.rows, bits)
+        # Two phrases whose masks share no bit share no word; a shared bit has to be looked into, first with
+        # the other masks, which lump the words together in another way.
+        self.masks = self._masks(sets, sets.ids % 64)
+        self.other_masks = self._masks(sets, sets.ids // 64 % 64)
+
+    @staticmethod
+    def _masks(sets: Ragged, bits: Ints) -> NDArray[np.uint64]:
+        masks = np.zeros(len(sets.starts), np.uint64)  # one per phrase, and at the end one for BLANK
+        np.bitwise_or.at(masks, sets.rows, np.left_shift(np.uint64(1), bits.astype(np.uint64)))
+        return masks
 
     def jaccard(self, left: Ints, right: Ints) -> Floats:
         """|A ∩ B| / |A ∪ B| of the word sets of phrase pairs."""
@@ -41,8 +47,9 @@ class WordTable:
         total = np.zeros((width, items))
         masks = np.where(first, self.masks[ids], np.uint64(0))
         for place in range(1, width):
-            earlier, item = np.nonzero(masks[:place] & masks[place])
-            if len(item):
-                shared = self.jaccard(ids[earlier, item], ids[place, item])
-                total[place] = np.bincount(item, shared, items)
+            earlier, item = np.divmod(np.flatnonzero((masks[:place] & masks[place]) != 0), items)
+            left, right = ids[earlier, item], ids[place, item]
+            close = np.flatnonzero(self.other_masks[left] & self.other_masks[right])
+            if len(close):
+                total[place] = np.bincount(item[close], self.jaccard(left[close], right[close]), items)
         return total

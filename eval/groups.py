@@ -40,7 +40,10 @@ class Subset:
 
     def cut(self, per_item: Mapping[str, Floats]) -> dict[str, Floats]:
         """The chosen items' values."""
-        return {name: array if self.chosen is None else array[self.chosen] for name, array in per_item.items()}
+        if self.chosen is None:
+            return dict(per_item)
+        places = np.flatnonzero(self.chosen)
+        return {name: array[places] for name, array in per_item.items()}
 
 
 @dataclass(frozen=True)

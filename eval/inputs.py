@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
@@ -44,10 +45,14 @@ class References:
     """The items to score against."""
 
     ids: list[str]
-    index: dict[str, int]
     sets: Ragged
     groups: list[str | None] | None  # None when no item has a group
     summary: dict[str, Any]
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The row of each id."""
+        return {name: row for row, name in enumerate(self.ids)}
 
 
 @dataclass(frozen=True)
@@ -77,22 +82,23 @@ def load_references(source: Source, vocabulary: Vocabulary, progress: bool = Fal
     interactions: list[int] | None = []
     parts = []
     for chunk in _reference_chunks(source, progress):
-        groups.extend(chunk.groups or [None] * len(chunk.ids))
         ids.extend(chunk.ids)
+        groups.extend(chunk.groups or ())
         interactions = _extend(interactions, chunk.interactions)
         parts.append(_encode(vocabulary, chunk).as_sets())
     if not ids:
         raise InputError(f"{name_of(source, 'references')}: no items; expected at least one record")
     sets = stack(parts)
-    index = {name: row for row, name in enumerate(ids)}
     named = groups if any(group is not None for group in groups) else None
-    return References(ids, index, sets, named, laziness(sets.lengths, interactions))
+    return References(ids, sets, named, laziness(sets.lengths, interactions))
 
 
 def load_predictions(
     source: Source, references: References, vocabulary: Vocabulary, of: str, progress: bool = False
 ) -> tuple[Ragged, int]:
     """One row of ids per reference, in the references' order, and how many references have none."""
+    if _is_clean(source) and list(source) == references.ids:  # one by one the same: nothing to look up
+        return _encode(vocabulary, next(_whole(source))), 0
     rows: list[int] = []
     parts = []
     for chunk in _prediction_chunks(source, references.index, of, progress):

@@ -106,7 +106,9 @@ NEEDS_REFERENCES = frozenset(FORMULAS) - {"K", "Diversity"}
 def values(name: str, tally: Tally) -> Floats:
     """The metric's value for each item; NaN where the item is left out."""
     found = FORMULAS[name](tally)
-    return np.where(tally.size > 0, found, np.nan) if name in NEEDS_REFERENCES else found
+    if name in NEEDS_REFERENCES and not tally.size.all():
+        found[tally.size == 0] = np.nan
+    return found
 
 
 def tally(
