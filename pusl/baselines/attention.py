@@ -3,7 +3,7 @@
 `word-label`: label j looks at the words itself, α_ij = softmax_i(h_i·w_j), φ_j = Σ_i α_ij h_i, score = MLP(φ_j)
 (METHOD.md, section 6). `doc-vec`: the same encoder, the mean of the h_i, one linear layer. Trained from scratch
 with binary cross-entropy. With many labels a step scores the batch's own labels and a random sample of the
-others, whose loss is scaled up to stand for all.
+others, and the logits are corrected for how rarely a label is seen where it is absent.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class AttentionConfig:
     length: int = option(64, "words read of a text", minimum=1)
     epochs: int = option(10, "passes over the training items", minimum=1)
     batch: int = option(64, "items per step", minimum=1)
-    rate: float = option(2e-3, "learning rate (AdamW, linear decay)", minimum=1e-9)
+    rate: float = option(4e-3, "learning rate (AdamW, linear decay)", minimum=1e-9)
     dropout: float = option(0.2, "dropout on words and hidden vectors", minimum=0)
     negatives: int = option(500, "labels sampled per step beside the batch's own; 0 = all labels", minimum=0)
-    gate: bool = option(True, "word-label: multiply the MLP's hidden layer by the label's vector")
+    label_layer: bool = option(True, "word-label: each label has its own last layer of the MLP; else one for all")
     vocabulary: int = option(30_000, "most words known", minimum=10)
     seed: int = option(0, "seed of weights, order and samples", minimum=0)
 
@@ -89,7 +89,7 @@ class _Neural(Baseline):
                 loss = self._loss(data, rows, ids[rows, : max(1, lengths[rows].max())], draw)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+                torch.nn.utils.clip_grad_norm_(self.net.parameters(), 5.0)
                 optimizer.step()
                 schedule.step()
 
@@ -97,11 +97,12 @@ class _Neural(Baseline):
         import torch
 
         block = data.matrix[rows]
-        chosen, weight = sample_labels(np.unique(block.indices), len(data.labels), self.config.negatives, draw)
+        chosen = sample_labels(np.unique(block.indices), len(data.labels), self.config.negatives, draw)
         target = torch.from_numpy(block[:, chosen].toarray()).float()
         logits = self.net(torch.from_numpy(ids), torch.from_numpy(chosen))  # (B, L)
-        losses = torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
-        return (losses * torch.from_numpy(weight)).sum() / len(rows)
+        rates = negative_rates(data.frequencies[chosen] / len(data.texts), self.config, len(data.labels))
+        logits = logits - torch.from_numpy(np.log(rates)).float()
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="sum") / len(rows)
 
     def _ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         table = np.full((len(texts), self.config.length), PAD, np.int64)
@@ -148,14 +149,23 @@ class _Neural(Baseline):
         self.net.eval()
 
 
-def sample_labels(own: np.ndarray, total: int, count: int, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The batch's own labels (weight 1) and `count` others, each weighted by how many others it stands for."""
+def sample_labels(own: np.ndarray, total: int, count: int, draw: np.random.Generator) -> np.ndarray:
+    """The batch's own labels and `count` labels drawn from all (0: all labels)."""
     if count == 0 or total <= len(own) + count:
-        return np.arange(total), np.ones(total, np.float32)
-    drawn = draw.choice(total, min(total, count + len(own)), replace=False)
-    others = np.setdiff1d(drawn, own)
-    weight = np.concatenate([np.ones(len(own)), np.full(len(others), (total - len(own)) / max(len(others), 1))])
-    return np.concatenate([own, others]).astype(np.int64), weight.astype(np.float32)
+        return np.arange(total)
+    return np.union1d(own, draw.choice(total, count, replace=False)).astype(np.int64)
+
+
+def negative_rates(shares: np.ndarray, config: AttentionConfig, total: int) -> np.ndarray:
+    """How often a label is scored for an item that lacks it: a batch mate has it, or it was drawn.
+
+    Scoring a label for all items that have it but only a share q of those that lack it multiplies its odds by 1/q;
+    subtracting ln q from the logit in training makes the model learn the true odds.
+    """
+    if config.negatives == 0:
+        return np.ones_like(shares)
+    drawn = min(1.0, config.negatives / total)
+    return 1 - (1 - shares) ** (config.batch - 1) * (1 - drawn)
 
 
 class WordLabel(_Neural):

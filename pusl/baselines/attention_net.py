@@ -40,19 +40,22 @@ class WordLabelNet(nn.Module):
         self.queries = nn.Embedding(labels, config.width)
         self.bias = nn.Embedding(labels, 1)
         nn.init.normal_(self.queries.weight, std=0.1)
-        self.gate = config.gate
         self.hidden = nn.Linear(config.width, config.width)
-        self.out = nn.Linear(config.width, 1)
+        # Under one shared last layer, two labels that look at the same words differ in nothing but the bias.
+        self.out: nn.Embedding | None = nn.Embedding(labels, config.width) if config.label_layer else None
+        self.shared = nn.Linear(config.width, 1)
+        if self.out is not None:
+            nn.init.normal_(self.out.weight, std=0.1)
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
         hidden = self.encoder(ids)  # (B, T, D)
         fit = hidden @ self.queries(labels).T  # (B, T, L)
         share = fit.masked_fill((ids == PAD)[:, :, None], -1e9).softmax(dim=1)  # (B, T, L)
         seen = share.transpose(1, 2) @ hidden  # (B, L, D)
-        inner = self.hidden(seen)  # (B, L, D)
-        if self.gate:  # without it, two labels that look at the same word get the same score but for the bias
-            inner = inner * self.queries(labels)[None]
-        return self.out(torch.relu(inner)).squeeze(-1) + self.bias(labels).T  # (B, L)
+        inner = torch.relu(self.hidden(seen))  # (B, L, D)
+        if self.out is None:
+            return self.shared(inner).squeeze(-1) + self.bias(labels).T  # (B, L)
+        return (inner * self.out(labels)).sum(dim=-1) + self.bias(labels).T  # (B, L)
 
 
 class DocVecNet(nn.Module):
