@@ -32,8 +32,8 @@ from pusl.config import option
 class FastXmlConfig:
     trees: int = option(30, "trees in the forest", minimum=1)
     leaf_size: int = option(10, "a node with at most this many items is not split", minimum=1)
-    cost: float = option(1.0, "C of the separators: larger follows the nDCG split more closely", minimum=1e-6)
-    rounds: int = option(1, "separator fits per node; after each but the last, items may change sides", minimum=1)
+    cost: float = option(4.0, "C of the separators: larger follows the nDCG split more closely", minimum=1e-6)
+    rounds: int = option(2, "separator fits per node; after each but the last, items may change sides", minimum=1)
     iterations: int = option(60, "gradient steps of a separator fit", minimum=1)
     ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
     min_count: int = option(1, "texts a word must occur in to be a feature", minimum=1)
