@@ -243,14 +243,14 @@ def _inverse_propensities(
         found = np.ones(label_limit) if s.propensity == "none" else None
         return found, {"model": s.propensity, "parameters": {}, "prior": s.prior}
     given = dict(s.propensity_parameters or {})
-    estimates = None
+    estimates, fitted = None, False
     if s.unbiased is not None:
         control = inputs.load_training(s.unbiased, vocabulary, "unbiased")
         counts, truth = _padded(training.counts, vocabulary.size), _padded(control.counts, vocabulary.size)
         estimates = direct(counts, training.n, truth, control.n, s.control_probability, s.prior)
         if model in ("jpv", "power", "richards"):
             both = (counts > 0) & (truth > 0)
-            given = fit(counts[both], training.n, estimates[both], model, given)
+            given, fitted = fit(counts[both], training.n, estimates[both], model, given), True
     if model == "direct":
         assert estimates is not None
         p, parameters = estimates[:label_limit], {"control_probability": s.control_probability}
@@ -263,7 +263,7 @@ def _inverse_propensities(
             f"{floor} of {label_limit} labels have a propensity of 0 under '{model}' (never seen in training) and "
             f"count 1/{SMALLEST:g}; a robust prior (--prior 1) avoids that"
         )
-    return 1 / p, {"model": model, "parameters": parameters, "prior": s.prior, "fitted": estimates is not None}
+    return 1 / p, {"model": model, "parameters": parameters, "prior": s.prior, "fitted": fitted}
 
 
 def _weights(s: Settings, vocabulary: Vocabulary, label_limit: int, notes: list[str]) -> Floats | None:
