@@ -80,7 +80,7 @@ def _prepare(out: Path, config: DemoConfig, force: bool) -> None:
 
 
 def _simulate(data: Path, config: DemoConfig) -> None:
-    from pusl.simulate import SimulateConfig, simulate
+    from pusl.data.simulate import SimulateConfig, simulate
 
     if not data.exists():
         simulate(data, SimulateConfig(items=config.items, dev_items=500, test_items=500, seed=config.seed))
@@ -127,7 +127,7 @@ def _train_command(name: str, out: Path, config: DemoConfig) -> list[str]:
 
 
 def _generate(name: str, out: Path, k: int) -> None:
-    from pusl.catalog import generate_catalog
+    from pusl.catalog.run import generate_catalog
 
     output = out / "predictions" / f"{name}.jsonl"
     if not output.exists():

@@ -179,7 +179,7 @@ def _synthesize(
 ) -> tuple[list[Example], dict[str, int]]:
     """Generates for the sparse items through the catalog path, so that a kill loses one shard at most."""
     from eval.records import read_predictions
-    from pusl.catalog import generate_catalog
+    from pusl.catalog.run import generate_catalog
 
     if not sparse:
         return [], {"candidates": 0, "kept": 0, "rejected": 0, "phrases_added": 0}

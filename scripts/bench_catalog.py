@@ -61,7 +61,7 @@ def catalog_rows(count: int) -> Iterator[dict[str, str]]:
 
 def one_run(source: str, output: str) -> None:
     """Generates and prints seconds and peak memory; a process of its own, so that the peak is this run's."""
-    from pusl.catalog import generate_catalog
+    from pusl.catalog.run import generate_catalog
 
     summary = generate_catalog(FirstWords(), source, output, 10, shard_size=2048, workers=1, progress=False, force=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

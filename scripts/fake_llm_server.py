@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any
 
-from pusl.prompts import unescape
+from pusl.llm.prompts import unescape
 
 _ITEM = re.compile(r"\A<item>\n(.*?)</item>\n", re.DOTALL)
 _KEYPHRASES = re.compile(r"</item>\n<keyphrases>\n(.*?)</keyphrases>\n", re.DOTALL)

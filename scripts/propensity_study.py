@@ -23,7 +23,7 @@ from tqdm import tqdm
 from eval.files import open_atomic
 from eval.propensity import direct, fit, propensities
 from pusl.baselines.logistic import LogisticConfig, fit_logistic
-from pusl.hyperballs import hide, make_hyperballs, uniform_in_ball
+from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
 
 POWER = {"beta": 1.0, "gamma": 0.5}
 FAMILIES = {

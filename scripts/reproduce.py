@@ -29,7 +29,7 @@ from scipy.stats import spearmanr
 
 from eval.evaluate import evaluate
 from eval.files import InputError, check_input, open_atomic, write_json
-from pusl.catalog import generate_catalog
+from pusl.catalog.run import generate_catalog
 from pusl.posttraining import Selection, mean_keyphrases, post_train
 from pusl.training import TrainConfig, train
 

@@ -13,7 +13,7 @@ from pusl.baselines.logistic import LogisticConfig, fit_logistic, loss_slopes
 from pusl.baselines.plt import Plt, PltConfig
 from pusl.baselines.sampled import BIAS, Sampling, solve_labels
 from pusl.baselines.svm import Svm, SvmConfig, fit_platt
-from pusl.hyperballs import hide, make_hyperballs, uniform_in_ball
+from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
 
 
 def texts_and_labels(count: int, seed: int) -> TrainingData:

@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 from catalog_words import WordsRecipe
 
-import pusl.parts
+import pusl.catalog.parts
 from eval.files import InputError, read_rows, write_rows
 from eval.records import read_predictions
-from pusl import storage
-from pusl.catalog import Options, generate_catalog, generate_shard
+from pusl.catalog.parts import WorkFolder, repeated, unpack_part
+from pusl.catalog.processes import WorkerDied, run_tasks
+from pusl.catalog.run import Options, generate_catalog, generate_shard, storage
+from pusl.catalog.shards import Item, open_source
 from pusl.examples import Columns
-from pusl.parts import WorkFolder, repeated, unpack_part
-from pusl.processes import WorkerDied, run_tasks
-from pusl.shards import Item, open_source
 
 ROWS = [{"id": f"a{i}", "text": f"zeto drone {i % 40} größe"} for i in range(100)]
 
@@ -155,7 +154,7 @@ def test_repeated_ids_stop_a_strict_run(tmp_path: Path) -> None:
 
 
 def test_repeats_are_found_in_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pusl.parts, "BUCKET", 10)
+    monkeypatch.setattr(pusl.catalog.parts, "BUCKET", 10)
     codes = np.random.default_rng(0).integers(0, 1000, 500).astype(np.uint64)
     values, counts = np.unique(codes, return_counts=True)
     assert repeated(np.array_split(codes, 7)) == set(values[counts > 1].tolist())
@@ -249,7 +248,7 @@ def test_an_interrupted_run_goes_on_and_a_changed_one_is_refused(
 def test_a_change_in_the_middle_of_the_input_is_seen(
     tmp_path: Path, items: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pusl.catalog.EDGE", 100)
+    monkeypatch.setattr("pusl.catalog.run.EDGE", 100)
     with monkeypatch.context() as patch:
         stop_after(patch, 4)
         with pytest.raises(Stop):
@@ -347,7 +346,7 @@ def test_kill_9_many_times_gives_the_same_bytes(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from catalog_words import WordsRecipe\n"
-        "from pusl.catalog import generate_catalog\n"
+        "from pusl.catalog.run import generate_catalog\n"
         "generate_catalog(WordsRecipe(slow=0.01), 'in.jsonl', 'out.parquet', 3, shard_size=20, workers=1)\n"
     )
     kills = 0
@@ -380,7 +379,7 @@ def test_workers_end_when_the_parent_is_killed(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_catalog import sleeper\n"
-        "from pusl.processes import run_tasks\n"
+        "from pusl.catalog.processes import run_tasks\n"
         "if __name__ == '__main__':\n"
         "    for done in run_tasks(sleeper, [0.0, 60.0], 1): print('up', flush=True)\n"
     )

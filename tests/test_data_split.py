@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from eval.files import InputError
 from eval.normalize import normalize
 from pusl.cli import main
+from pusl.data.splits import SplitConfig, merge, parse_time, split, split_uniformly
 from pusl.examples import Example, read_examples, write_examples
-from pusl.splits import SplitConfig, merge, parse_time, split, split_uniformly
 
 
 def digest(folder):

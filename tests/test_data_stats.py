@@ -7,8 +7,8 @@ import json
 import pytest
 
 from pusl.cli import main
+from pusl.data.stats import describe, tally
 from pusl.examples import Example, write_examples
-from pusl.stats import describe, tally
 
 TRAIN = [
     Example("1", "Red drone, foldable", ["drone", "Drone ", "red"], [3, 1, 2]),

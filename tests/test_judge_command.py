@@ -15,7 +15,7 @@ from fake_endpoint import CONTENT, TRANSPORT, FakeEndpoint, rules
 
 from eval.evaluate import evaluate
 from pusl.cli import main
-from pusl.judging import summary_path
+from pusl.llm.judging import summary_path
 
 KEY = "sk-test-0123456789abcdefghij"
 WORDS = (

@@ -16,11 +16,11 @@ import pytest
 from fake_endpoint import TRANSPORT, FakeEndpoint
 
 from eval.files import InputError
-from pusl.answers import Answer, AnswerStore, Verdict, key_of
-from pusl.endpoint import BadAnswer, EndpointError, LLMSettings, RequestFailed, read_answer, retry_after
-from pusl.llm import LLMClient
-from pusl.prompts import item_block, judge_prompt, parse_verdicts
-from pusl.threads import run_all
+from pusl.llm.answers import Answer, AnswerStore, Verdict, key_of
+from pusl.llm.client import LLMClient
+from pusl.llm.endpoint import BadAnswer, EndpointError, LLMSettings, RequestFailed, read_answer, retry_after
+from pusl.llm.prompts import item_block, judge_prompt, parse_verdicts
+from pusl.llm.threads import run_all
 
 KEY = "sk-test-0123456789abcdefghij"
 PROMPT = judge_prompt(item_block({"text": "red running shoe"}), ["red shoe", "teapot"])
@@ -322,8 +322,8 @@ def test_store_survives_kill_9(tmp_path):
     """Every answer whose save returned is there after kill -9, together with all its verdicts."""
     code = """
         import sys
-        from pusl.answers import Answer, AnswerStore, Verdict
-        from pusl.prompts import judge_prompt
+        from pusl.llm.answers import Answer, AnswerStore, Verdict
+        from pusl.llm.prompts import judge_prompt
         store, prompt = AnswerStore(sys.argv[1]), judge_prompt("", ["x"])
         for number in range(10**9):
             verdicts = {f"{number}/{place}": Verdict(True, 1) for place in range(5)}

@@ -12,8 +12,8 @@ from fake_endpoint import CONTENT, TRANSPORT, FakeEndpoint, rules
 
 from eval.files import InputError
 from pusl.cli import main
-from pusl.endpoint import EndpointError, LLMSettings
-from pusl.llm import LLMPrediction, LLMSpec
+from pusl.llm.client import LLMPrediction, LLMSpec
+from pusl.llm.endpoint import EndpointError, LLMSettings
 
 TEXT = "red running shoe for kids"
 
@@ -98,9 +98,9 @@ def test_fingerprint_changes_with_what_changes_predictions():
 
 
 def test_no_deep_learning_is_imported():
-    code = "import sys, pusl.llm, pusl.judging, pusl.commands.judge; print(*sys.modules)"
+    code = "import sys, pusl.llm.client, pusl.llm.judging, pusl.commands.judge; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert "pusl.llm" in loaded
+    assert "pusl.llm.client" in loaded
     assert not {"torch", "transformers", "openai"} & set(loaded)
 
 

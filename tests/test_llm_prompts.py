@@ -11,12 +11,12 @@ from fake_endpoint import rules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pusl.answers
-import pusl.endpoint
-import pusl.llm
-import pusl.prompts
-import pusl.threads
-from pusl.prompts import (
+import pusl.llm.answers
+import pusl.llm.client
+import pusl.llm.endpoint
+import pusl.llm.prompts
+import pusl.llm.threads
+from pusl.llm.prompts import (
     escape,
     item_block,
     judge_prompt,
@@ -28,7 +28,9 @@ from pusl.prompts import (
 )
 
 
-@pytest.mark.parametrize("module", [pusl.prompts, pusl.answers, pusl.endpoint, pusl.llm, pusl.threads])
+@pytest.mark.parametrize(
+    "module", [pusl.llm.prompts, pusl.llm.answers, pusl.llm.endpoint, pusl.llm.client, pusl.llm.threads]
+)
 def test_docstring_examples(module):
     assert doctest.testmod(module).failed == 0
 
@@ -70,7 +72,7 @@ def test_attacks_in_text_and_keyphrases_stay_data(attack):
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_escape_loses_only_control_characters(text):
-    assert unescape(escape(text)) == pusl.prompts._CONTROL.sub(" ", text)
+    assert unescape(escape(text)) == pusl.llm.prompts._CONTROL.sub(" ", text)
     assert not set("<>") & set(escape(text))
 
 

@@ -16,10 +16,10 @@ import pytest
 from catalog_words import WordsRecipe
 
 from eval.files import write_rows
-from pusl.catalog import Options, ShardJob, generate_catalog
-from pusl.engine_ray import ATTEMPTS, ShardActor
+from pusl.catalog.engine_ray import ATTEMPTS, ShardActor
+from pusl.catalog.run import Options, ShardJob, generate_catalog
+from pusl.catalog.shards import open_source
 from pusl.examples import STANDARD
-from pusl.shards import open_source
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, about its own internals
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, about its own in
 DRIVER = """
 import json, sys
 from catalog_words import WordsRecipe
-from pusl.catalog import generate_catalog
+from pusl.catalog.run import generate_catalog
 source, output, address, recipe = sys.argv[1:]
 summary = generate_catalog(
     WordsRecipe(**json.loads(recipe)), source, output, 3, shard_size=20, progress=False, engine="ray",

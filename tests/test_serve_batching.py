@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pusl.batching import Batcher, Closed, QueueFull, WorkerLost
+from pusl.serve.batching import Batcher, Closed, QueueFull, WorkerLost
 
 
 class Recorder:

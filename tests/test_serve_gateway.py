@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="needs the extra `serve`")
 
-from pusl.gateway import BODIES_HELD, Gateway, JsonLines, Telemetry
+from pusl.serve.gateway import BODIES_HELD, Gateway, JsonLines, Telemetry
 
 SECRET = "a customer's unpublished text"
 
@@ -101,7 +101,7 @@ def test_an_unforeseen_error_is_a_500_and_its_message_stays_out_of_the_log(caplo
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines())
-    logger = logging.getLogger("pusl.serve")
+    logger = logging.getLogger("pusl.serve.app")
     logger.addHandler(handler)
     try:
 

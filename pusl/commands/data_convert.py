@@ -23,7 +23,7 @@ from pusl.config import add_flags, build
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Source, output, the options of ConvertConfig and the columns."""
-    from pusl.convert import ConvertConfig
+    from pusl.data.convert import ConvertConfig
     from pusl.examples import Columns
 
     parser.add_argument("source", metavar="SRC", help="file, folder, or name of a dataset")
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Converts and prints what came of it."""
-    from pusl.convert import ConvertConfig, convert
+    from pusl.data.convert import ConvertConfig, convert
     from pusl.examples import Columns
 
     report = convert(args.source, args.to, build(ConvertConfig, args), build(Columns, args), args.force)

@@ -22,7 +22,7 @@ from pusl.config import add_flags, build
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """One flag per knob of SimulateConfig."""
-    from pusl.simulate import SimulateConfig
+    from pusl.data.simulate import SimulateConfig
 
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
     parser.add_argument("--force", action="store_true", help="overwrite an earlier result in --out")
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Simulates and prints what came of it."""
-    from pusl.simulate import SimulateConfig, simulate
+    from pusl.data.simulate import SimulateConfig, simulate
 
     about = simulate(args.out, build(SimulateConfig, args), args.force, lambda text: print(text, file=sys.stderr))
     train, sizes = about["train"], about["config"]

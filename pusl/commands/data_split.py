@@ -21,8 +21,8 @@ from pusl.config import add_flags, build
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, output folder, the options of SplitConfig and the columns."""
+    from pusl.data.splits import SplitConfig
     from pusl.examples import Columns
-    from pusl.splits import SplitConfig
 
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV files of examples"
@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Splits and prints the sizes."""
+    from pusl.data.splits import SplitConfig, split
     from pusl.examples import Columns
-    from pusl.splits import SplitConfig, split
 
     about = split(args.files, args.out, build(SplitConfig, args), build(Columns, args), args.force)
     print(f"{args.out}: {about['rows']:,} rows, {about['items']:,} different texts, μ = {about['mu']:.2f}")

@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> None:
     import json
 
     from eval.files import check_output
+    from pusl.data.stats import stats, table
+    from pusl.data.stats_plot import check_plot_path, plot
     from pusl.examples import Columns
-    from pusl.stats import stats, table
-    from pusl.stats_plot import check_plot_path, plot
 
     if args.plot:
         check_plot_path(args.plot)

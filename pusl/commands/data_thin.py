@@ -18,8 +18,8 @@ from pusl.config import add_flags, build
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Input, output, the options of ThinConfig and the columns."""
+    from pusl.data.thin import ThinConfig
     from pusl.examples import Columns
-    from pusl.thin import ThinConfig
 
     parser.add_argument("file", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV file of examples")
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write")
@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Thins and prints what is left."""
+    from pusl.data.thin import ThinConfig, thin
     from pusl.examples import Columns
-    from pusl.thin import ThinConfig, thin
 
     about = thin(args.file, args.out, build(ThinConfig, args), build(Columns, args), args.force)
     (mu, left), (cv, skew) = about["mu"], about["cv"]

@@ -25,8 +25,8 @@ from typing import Any
 
 from eval.files import InputError
 from pusl.config import add_flags, build
-from pusl.endpoint import LLMSettings
 from pusl.examples import Columns
+from pusl.llm.endpoint import LLMSettings
 
 STRATEGIES = ("sequence", "beam", "merge")
 ENGINES = ("local", "ray")
@@ -76,8 +76,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Generates, and says how to go on if it is interrupted."""
-    from pusl.endpoint import EndpointError
-    from pusl.processes import WorkerDied, WorkerFailed
+    from pusl.catalog.processes import WorkerDied, WorkerFailed
+    from pusl.llm.endpoint import EndpointError
 
     if args.vocabulary != "open" and not args.universe:
         raise InputError(f"--vocabulary {args.vocabulary} needs --universe FILE")
@@ -113,7 +113,7 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def _generate(args: argparse.Namespace) -> None:
-    from pusl.catalog import SHARD_SIZE, generate_catalog
+    from pusl.catalog.run import SHARD_SIZE, generate_catalog
 
     names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
     engine_options: dict[str, Any] = {}
@@ -140,7 +140,7 @@ def _generate(args: argparse.Namespace) -> None:
 def _model(args: argparse.Namespace) -> Any:
     if args.model:
         return args.model
-    from pusl.llm import LLMSpec
+    from pusl.llm.client import LLMSpec
 
     given = {name: value for name, value in vars(args).items() if name not in ("model", "temperature")}
     cache = args.cache or str(Path(args.output).absolute().parent / "llm_answers.sqlite")

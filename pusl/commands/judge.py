@@ -31,7 +31,7 @@ from pusl.config import add_flags, build
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `pusl judge`."""
-    from pusl.endpoint import LLMSettings
+    from pusl.llm.endpoint import LLMSettings
 
     files = parser.add_argument_group("files")
     add = files.add_argument
@@ -68,9 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judges, or only plans; says how to go on if it is stopped."""
-    from pusl.endpoint import EndpointError, LLMSettings
-    from pusl.judge_job import JudgeOptions
-    from pusl.judging import cache_path, judge, plan, summary_path
+    from pusl.llm.endpoint import EndpointError, LLMSettings
+    from pusl.llm.judge_job import JudgeOptions
+    from pusl.llm.judging import cache_path, judge, plan, summary_path
 
     settings = build(LLMSettings, args)
     settings.url  # noqa: B018 (a wrong address is an error before any file is read)

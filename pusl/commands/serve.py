@@ -20,7 +20,7 @@ from eval.files import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `pusl serve`."""
     from pusl.config import add_flags
-    from pusl.serve_config import ServeConfig
+    from pusl.serve.settings import ServeConfig
 
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below")
     add_flags(parser, ServeConfig)
@@ -29,13 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the service until it is stopped."""
     from pusl.config import build
-    from pusl.serve_config import ServeConfig, check_config
+    from pusl.serve.settings import ServeConfig, check_config
 
     config = check_config(build(ServeConfig, args, args.config))
     try:
-        from pusl.batching import WorkerLost
-        from pusl.serve import serve
-        from pusl.worker import WorkerError
+        from pusl.serve.app import serve
+        from pusl.serve.batching import WorkerLost
+        from pusl.serve.worker import WorkerError
     except ImportError as error:
         raise InputError(f"pusl serve needs {error.name}; pip install 'pusl[serve]'") from None
     try:

@@ -27,7 +27,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-log = logging.getLogger("pusl.serve")
+log = logging.getLogger("pusl.serve.app")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 BODIES_HELD = 16  # of the largest size allowed; a thousand slow big uploads must not fill the memory
@@ -241,7 +241,7 @@ def set_up_logs(level: str) -> None:
     """JSON lines on stderr for the service and for uvicorn."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("pusl.serve", "uvicorn", "uvicorn.error"):
+    for name in ("pusl.serve.app", "uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level.upper() if name == "pusl.serve" else "WARNING")
+        logger.setLevel(level.upper() if name == "pusl.serve.app" else "WARNING")

@@ -19,8 +19,8 @@ import numpy as np
 from eval.files import InputError
 from eval.normalize import normalize
 from pusl.config import check, option
+from pusl.data.folders import writing_folder
 from pusl.examples import Columns, Example, read_examples, write_examples
-from pusl.folders import writing_folder
 
 MANIFEST = "split.json"
 

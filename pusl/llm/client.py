@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 from eval.files import InputError
 from eval.normalize import normalize
-from pusl.answers import Answer, AnswerStore, key_of
-from pusl.endpoint import (
+from pusl.llm.answers import Answer, AnswerStore, key_of
+from pusl.llm.endpoint import (
     DEFAULT_URL,
     FORMATS,
     BadAnswer,
@@ -37,8 +37,8 @@ from pusl.endpoint import (
     retry_after,
     server_message,
 )
-from pusl.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prompt, parse_keyphrases
-from pusl.threads import run_all
+from pusl.llm.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prompt, parse_keyphrases
+from pusl.llm.threads import run_all
 
 _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
 _REJECTED = ("HTTP 400", "HTTP 413", "HTTP 422")  # this one request is wrong: too long, filtered, a parameter

@@ -1,7 +1,7 @@
 """HTTP requests -> batches -> keyphrases as JSON, and a page for people.
 
-The web process parses, queues and answers; model processes (`pusl.worker`) compute. What was accepted is answered, also
-when the service is told to stop.
+The web process parses, queues and answers; model processes (`pusl.serve.worker`) compute. What was
+accepted is answered, also when the service is told to stop.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from starlette.exceptions import HTTPException
 
 from eval.files import InputError
 from pusl import __version__
-from pusl.batching import Batcher, Closed, QueueFull, Ticket, WorkerLost
-from pusl.gateway import Gateway, Problem, Telemetry, set_up_logs
-from pusl.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse
-from pusl.serve_config import ServeConfig, check_config, read_api_key
-from pusl.worker import Worker, WorkerError
+from pusl.serve.batching import Batcher, Closed, QueueFull, Ticket, WorkerLost
+from pusl.serve.gateway import Gateway, Problem, Telemetry, set_up_logs
+from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse
+from pusl.serve.settings import ServeConfig, check_config, read_api_key
+from pusl.serve.worker import Worker, WorkerError
 
-log = logging.getLogger("pusl.serve")
+log = logging.getLogger("pusl.serve.app")
 PATHS = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/keyphrases", "/v1/model"})
 PROTECTED = ("/v1/", "/metrics")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

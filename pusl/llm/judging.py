@@ -16,12 +16,12 @@ from eval.inputs import fingerprint
 from eval.judge import JudgedItem, agreement, judge_scores
 from eval.normalize import normalize
 from pusl import __version__
-from pusl.answers import AnswerStore, Verdict, key_of
-from pusl.endpoint import EndpointError, LLMSettings, RequestFailed, estimate_tokens
-from pusl.judge_job import Job, JudgeOptions, Question, prepare
-from pusl.llm import LLMClient
-from pusl.prompts import JUDGE_VERSION, Prompt, judge_prompt, one_line, parse_verdicts
-from pusl.threads import run_all
+from pusl.llm.answers import AnswerStore, Verdict, key_of
+from pusl.llm.client import LLMClient
+from pusl.llm.endpoint import EndpointError, LLMSettings, RequestFailed, estimate_tokens
+from pusl.llm.judge_job import Job, JudgeOptions, Question, prepare
+from pusl.llm.prompts import JUDGE_VERSION, Prompt, judge_prompt, one_line, parse_verdicts
+from pusl.llm.threads import run_all
 
 ASKED_AT_MOST = 2  # once, and once more if the answer was partial
 Verdicts = dict[tuple[str, str], dict[str, bool | None]]  # (item id, turn) -> keyphrase -> verdict

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple
 
 from eval.files import InputError, Row, kind_of, parse_json_row, type_name
-from pusl import storage
+from pusl.catalog import storage
 from pusl.examples import Columns, template_fields
 
 MAX_LINE = 1 << 24  # a line of 16 MiB is a broken file, not an item

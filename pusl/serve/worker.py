@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from eval.files import InputError
-from pusl.batching import WorkerLost
+from pusl.serve.batching import WorkerLost
 
 HEADER = struct.Struct(">I")
 
@@ -48,7 +48,7 @@ class Worker:
     async def start(self) -> dict[str, Any]:
         """Starts (or starts again) the process and waits until the model is loaded and warm."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pusl.worker", json.dumps(self.settings),
+            sys.executable, "-m", "pusl.serve.worker", json.dumps(self.settings),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C in the terminal must not reach it before the queue is drained
         )  # fmt: skip
@@ -121,7 +121,7 @@ def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: Binary
         answers.flush()
 
     try:
-        from pusl.inference import Inference
+        from pusl.serve.inference import Inference
 
         model = Inference(**settings)
         send({"ready": model.info()})

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from pusl.vocabulary import COLORS, DEPARTMENTS, EDITIONS, ProductType
+from pusl.data.vocabulary import COLORS, DEPARTMENTS, EDITIONS, ProductType
 
 # Ordered from what most buyers type to what few do; a catalog uses the first n of them. {name} is
 # the product's other name, {shelf} the category it stands in, {use} one of its uses.

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from eval.files import InputError, check_output
-from pusl.prompts import Prompt
+from pusl.llm.prompts import Prompt
 
 FORMAT = 1
 _SCHEMA = """

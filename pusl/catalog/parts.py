@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from eval.files import InputError, Row, kind_of, to_json
-from pusl import storage
-from pusl.shards import Chunk, Item, Reject
+from pusl.catalog import storage
+from pusl.catalog.shards import Chunk, Item, Reject
 
 FORMAT = 1
 MANIFEST = "manifest.json"

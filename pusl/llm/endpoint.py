@@ -19,9 +19,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from eval.files import InputError
-from pusl.answers import Answer
 from pusl.config import option
-from pusl.prompts import Prompt
+from pusl.llm.answers import Answer
+from pusl.llm.prompts import Prompt
 
 DEFAULT_URL = "https://api.openai.com/v1"
 FORMATS = ("json_schema", "json_object", "text")  # from the strictest to what every endpoint has

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from eval.files import InputError, Row, kind_of
-from pusl import storage
+from pusl.catalog import storage
+from pusl.catalog.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
+from pusl.catalog.processes import run_tasks
+from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor, device
+from pusl.catalog.shards import Chunk, Item, Source, open_source
 from pusl.examples import STANDARD, Columns
-from pusl.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
-from pusl.processes import run_tasks
-from pusl.recipes import GeneratorSpec, ModelRecipe, Predictor, device
-from pusl.shards import Chunk, Item, Source, open_source
 
 SHARD_SIZE = 512
 NOTHING_USABLE = 1000  # bad lines from the start, and not one good: stop early
@@ -222,7 +222,7 @@ class _Run:
 
         with tqdm(unit="item", disable=not self.progress, dynamic_ncols=True, smoothing=0.1) as self.bar:
             if engine == "ray":
-                from pusl.engine_ray import run_on_ray
+                from pusl.catalog.engine_ray import run_on_ray
 
                 done = run_on_ray(job, self.todo(), self.folder, **engine_options)
             else:

@@ -22,8 +22,8 @@ from eval.laziness import laziness
 from eval.normalize import normalize
 from eval.propensity import DEFAULTS, PARAMETERS, check_parameters, propensities
 from pusl.config import check, option
+from pusl.data.selection import Floats, Ints, power_law_counts, zipf_weights
 from pusl.examples import Columns, Example, read_examples, write_examples
-from pusl.selection import Floats, Ints, power_law_counts, zipf_weights
 
 MODELS = ("self-selection", "jpv", "power", "richards")
 

@@ -17,7 +17,7 @@ from eval.judge import first_different, read_gold
 from eval.normalize import normalize
 from eval.records import Reference, read_label_file, read_predictions, read_references
 from eval.settings import K_WORDS, resolve_k
-from pusl.prompts import item_block
+from pusl.llm.prompts import item_block
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Files and simulations -> example files: convert, split, thin, describe, simulate."""

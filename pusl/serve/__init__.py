@@ -1,0 +1,1 @@
+"""A model behind HTTP: gateway, shared batches, model processes, and a page to try it."""
