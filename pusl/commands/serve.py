@@ -1,5 +1,6 @@
 """Serves a trained model over HTTP: an API for programs and a page for people.
 
+example:
     pusl serve --model models/pusl --port 8000
     curl -s http://127.0.0.1:8000/v1/keyphrases -H 'Content-Type: application/json' \\
          -d '{"texts": ["Waterproof hiking boots for wide feet"], "k": 5}'
