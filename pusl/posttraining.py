@@ -22,8 +22,8 @@ from pusl.checkpoint import load_labels, read_meta, save_labels
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
 from pusl.targets import distinct
-from pusl.training_config import TrainConfig
-from pusl.training_run import RunFolder
+from pusl.training.config import TrainConfig
+from pusl.training.record import RunFolder
 
 if TYPE_CHECKING:
     from pusl.training import TrainResult

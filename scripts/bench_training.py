@@ -29,13 +29,13 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 
 from eval.files import write_json
 from pusl.checkpoint import scratch_model
-from pusl.collate import BatchPlan, Collator, Draw, Item, PlanSampler, target_lengths
 from pusl.examples import Example, read_examples
-from pusl.objective import IGNORED, with_loss, without_loss
 from pusl.targets import TokenIds, build_rows, build_target
 from pusl.tokenizer import token_ids, train_tokenizer
-from pusl.trainer import KeyphraseTrainer
-from pusl.training_data import PreparedData, prepare
+from pusl.training.collate import BatchPlan, Collator, Draw, Item, PlanSampler, target_lengths
+from pusl.training.data import PreparedData, prepare
+from pusl.training.objective import IGNORED, with_loss, without_loss
+from pusl.training.trainer import KeyphraseTrainer
 
 ROWS = 32
 

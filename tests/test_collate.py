@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from eval.files import InputError
 from pusl.checkpoint import scratch_model
-from pusl.collate import BatchPlan, Collator, Item, PlanSampler, target_lengths
-from pusl.objective import IGNORED, with_loss, without_loss
 from pusl.targets import build_rows
 from pusl.tokenizer import token_ids, train_tokenizer
+from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, target_lengths
+from pusl.training.objective import IGNORED, with_loss, without_loss
 
 rng = np.random.default_rng(0)
 

@@ -9,7 +9,7 @@ import pytest
 from eval.files import InputError
 from pusl.cli import main
 from pusl.config import build
-from pusl.training_config import TrainConfig, resolve
+from pusl.training.config import TrainConfig, resolve
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 

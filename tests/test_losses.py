@@ -7,12 +7,12 @@ import doctest
 import pytest
 import torch
 
-import pusl.losses
-from pusl.losses import multi_softmax_loss, sequence_loss
+import pusl.training.losses
+from pusl.training.losses import multi_softmax_loss, sequence_loss
 
 
 def test_docstring_examples():
-    assert doctest.testmod(pusl.losses).failed == 0
+    assert doctest.testmod(pusl.training.losses).failed == 0
 
 
 @pytest.mark.parametrize("width", [1, 3])

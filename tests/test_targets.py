@@ -142,7 +142,7 @@ def test_split_drops_unclosed_pusl_phrases_and_junk_after_eos():
 def test_multi_softmax_of_a_uniform_model_is_what_the_hand_says():
     import torch
 
-    from pusl.losses import multi_softmax_loss
+    from pusl.training.losses import multi_softmax_loss
 
     sets = allowed_sets([[10, 11], [10, 12]], "groov", IDS)  # sizes 1 2 1 1 1 1
     table = torch.tensor([ids + [-1] * (2 - len(ids)) for ids in sets])

@@ -15,8 +15,8 @@ from pusl.checkpoint import load_checkpoint, load_labels
 from pusl.cli import main
 from pusl.decoding.generator import KeyphraseGenerator
 from pusl.training import TrainConfig, TrainingError, train
-from pusl.training_config import resolve
-from pusl.training_data import PreparedData, prepare
+from pusl.training.config import resolve
+from pusl.training.data import PreparedData, prepare
 
 COLORS = {"red": "rot", "blue": "blau", "green": "grün", "black": "schwarz"}
 THINGS = {"shoe": "shoes", "boot": "boots", "hat": "hats", "coat": "coats"}
@@ -177,7 +177,7 @@ def test_early_stopping_and_the_best_model(files, pusl_model, tmp_path):
 
 
 def test_out_of_memory_gives_advice(files, tmp_path, capsys, monkeypatch):
-    from pusl.trainer import KeyphraseTrainer
+    from pusl.training.trainer import KeyphraseTrainer
 
     def exhaust(self, *args, **kwargs):
         torch.empty(1 << 50)
@@ -207,10 +207,10 @@ def test_bf16_warns_where_it_is_emulated_and_trains(files, tmp_path, capsys, mon
 
 
 def test_orders(tmp_path):
-    from pusl.collate import Draw
     from pusl.examples import Example
     from pusl.targets import decode_each
     from pusl.tokenizer import token_ids, train_tokenizer
+    from pusl.training.collate import Draw
 
     words_of = {"a": ["rare", "often", "some"], "b": ["some", "often"], "c": ["often"]}
     examples = [Example(name, "x", words) for name, words in words_of.items()]

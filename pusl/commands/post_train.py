@@ -18,7 +18,7 @@ import sys
 from eval.files import InputError
 from pusl.config import add_flags, build
 from pusl.posttraining import Selection
-from pusl.training_config import TrainConfig
+from pusl.training.config import TrainConfig
 
 INHERITED = (
     "paradigm", "model", "train", "out", "loss", "order", "max_source_length", "vocab_size", "fp16", "mu",

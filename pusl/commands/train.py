@@ -18,7 +18,7 @@ import sys
 
 from eval.files import InputError
 from pusl.config import add_flags, build
-from pusl.training_config import TrainConfig
+from pusl.training.config import TrainConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _going_on(args: argparse.Namespace) -> TrainConfig:
     """The settings the run began with; flags given now must agree with them."""
-    from pusl.training_run import RunFolder
+    from pusl.training.record import RunFolder
 
     out = getattr(args, "out", None)
     if not out:

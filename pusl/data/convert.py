@@ -305,6 +305,6 @@ def _table(source: str, config: ConvertConfig, columns: Columns, report: Report)
 
 def _hf(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
     """A dataset folder (saved by `save_to_disk`, or of data files) or a dataset of the hub."""
-    from pusl.hub import dataset_rows
+    from pusl.data.hub import dataset_rows
 
     yield from dataset_rows(source, columns, config.split, config.config_name, config.streaming, config.number_ids)

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from eval.files import InputError
-from pusl.losses import UNUSED
-from pusl.objective import IGNORED
 from pusl.targets import TokenIds, allowed_sets, build_rows, build_target
+from pusl.training.losses import UNUSED
+from pusl.training.objective import IGNORED
 
 GRAIN = 4  # lengths within one grain count as equal, which leaves room for shuffling
 

@@ -20,10 +20,10 @@ from torch.utils.data import Dataset
 
 from eval.files import InputError, write_json
 from pusl.checkpoint import save_labels
-from pusl.collate import Draw, Item
 from pusl.examples import Example
 from pusl.targets import TokenIds, distinct, encode_keyphrases
 from pusl.tokenizer import encode_texts
+from pusl.training.collate import Draw, Item
 
 CHUNK = 1000
 

@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 from transformers import Trainer, TrainerCallback
 
-from pusl.collate import BatchPlan, PlanSampler
-from pusl.training_run import COMPLETE
+from pusl.training.collate import BatchPlan, PlanSampler
+from pusl.training.record import COMPLETE
 
 PREFIX = "eval_"
 

@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 from eval.files import InputError, write_json
 from pusl.checkpoint import META_FILE
 from pusl.environment import git_hash, hardware, versions
-from pusl.training_config import TrainConfig
+from pusl.training.config import TrainConfig
 
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration
 
-from pusl.losses import multi_softmax_loss, sequence_loss
+from pusl.training.losses import multi_softmax_loss, sequence_loss
 
 IGNORED = -100  # label of a padded position
 

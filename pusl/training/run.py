@@ -30,17 +30,17 @@ from transformers.utils import logging as hf_logging
 
 from eval.files import InputError
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, save_checkpoint, scratch_model
-from pusl.collate import BatchPlan, Collator, target_lengths
-from pusl.curves import curve_points, draw_curve
-from pusl.dev_scores import DevSet, metadata
 from pusl.examples import read_examples
-from pusl.modelcard import write_card
-from pusl.objective import with_loss, without_loss
 from pusl.tokenizer import token_ids, train_tokenizer
-from pusl.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
-from pusl.training_config import TrainConfig, resolve
-from pusl.training_data import PreparedData, is_prepared, prepare
-from pusl.training_run import RunFolder, RunRecord, check_same, new_record
+from pusl.training.collate import BatchPlan, Collator, target_lengths
+from pusl.training.config import TrainConfig, resolve
+from pusl.training.curves import curve_points, draw_curve
+from pusl.training.data import PreparedData, is_prepared, prepare
+from pusl.training.dev_scores import DevSet, metadata
+from pusl.training.modelcard import write_card
+from pusl.training.objective import with_loss, without_loss
+from pusl.training.record import RunFolder, RunRecord, check_same, new_record
+from pusl.training.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
 
 __all__ = ["TrainConfig", "TrainResult", "TrainingError", "is_main_process", "train"]
 

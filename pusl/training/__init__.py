@@ -1,0 +1,24 @@
+"""Examples + a T5 model -> a trained model folder, for the four paradigms.
+
+from pusl.training import TrainConfig, train
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pusl.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from pusl.training.run import TrainingError, TrainResult, is_main_process, train
+
+__all__ = ["TrainConfig", "TrainResult", "TrainingError", "is_main_process", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Torch loads only when training itself is asked for, so that flags and help stay quick."""
+    if name in __all__:
+        from pusl.training import run
+
+        return getattr(run, name)
+    raise AttributeError(f"module 'pusl.training' has no attribute {name!r}")
