@@ -138,15 +138,15 @@ def _evaluate(out: Path, config: DemoConfig) -> dict[str, Any]:
     """Both systems side by side, on observed and on complete labels."""
     from eval.evaluate import compare
 
-    logging.getLogger("eval").setLevel(logging.ERROR)  # its warnings stand in metrics.json, under provenance
     shared: dict[str, Any] = {
         "k": ["mu", "2mu"], "train": out / "data" / "train.jsonl", "universe": out / "data" / "universe.txt",
         "seed": config.seed,
     }  # fmt: skip
-    metrics = {
-        truth: dict(compare(out / "data" / file, _predictions(out), **shared))
-        for truth, file in (("observed", "test.jsonl"), ("complete", "complete.jsonl"))
-    }
+    truths = {"observed": "test.jsonl", "complete": "complete.jsonl"}
+    with _silenced("eval"):  # its warnings stand in metrics.json, under provenance
+        metrics = {
+            truth: dict(compare(out / "data" / file, _predictions(out), **shared)) for truth, file in truths.items()
+        }
     write_json(out / "metrics.json", metrics, force=True)
     return metrics
 
@@ -201,6 +201,16 @@ def _verdict(metrics: dict[str, Any], k: int, mu: float) -> str:
             "The truth does not."
         )
     return "\n" + "\n".join(rows) + "\n\n" + "\n".join(words)
+
+
+@contextmanager
+def _silenced(name: str) -> Iterator[None]:
+    log = logging.getLogger(name)
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 @contextmanager

@@ -191,7 +191,7 @@ def test_out_of_memory_gives_advice(files, tmp_path, capsys, monkeypatch):
 
 
 def test_a_diverged_run_says_so(files, tmp_path, monkeypatch):
-    from pusl import objective
+    from pusl.training import objective
 
     monkeypatch.setattr(objective, "sequence_loss", lambda logits, labels: logits.sum() * torch.nan)
     with pytest.raises(TrainingError, match="smaller --lr"):
@@ -199,7 +199,7 @@ def test_a_diverged_run_says_so(files, tmp_path, monkeypatch):
 
 
 def test_bf16_warns_where_it_is_emulated_and_trains(files, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("pusl.training.has_fast_bf16", lambda: False)
+    monkeypatch.setattr("pusl.training.run.has_fast_bf16", lambda: False)
     result = train(settings(files, tmp_path / "model", max_steps=2, dev=None, bf16=True, log_every=1))
     assert "--bf16" in capsys.readouterr().err
     assert all(math.isfinite(point["loss"]) for point in result.record["history"])
