@@ -7,15 +7,11 @@ user's input or flags are wrong; 1 anything else.
 from __future__ import annotations
 
 import argparse
-import errno
-import os
 import sys
 from collections.abc import Sequence
 
 from eval.command import DESCRIPTION, add_arguments, run
-from eval.files import InputError
-
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
+from eval.exits import exit_code
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,31 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_arguments(parser)
-    try:
-        run(parser.parse_args(argv))
-        sys.stdout.flush()
-    except InputError as error:
-        print(f"eval: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\neval: stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        _drop_output()
-        return 0
-    except OSError as error:
-        if error.errno not in DISK_ERRORS:
-            raise
-        _drop_output()
-        where = f" ({error.filename})" if error.filename else ""
-        print(f"eval: {error.strerror}{where}; nothing was left half-written", file=sys.stderr)
-        return 1
-    return 0
-
-
-def _drop_output() -> None:
-    """What is still to be printed goes nowhere, so that Python does not complain while flushing at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exit_code(lambda: run(parser.parse_args(argv)), "eval")
 
 
 if __name__ == "__main__":

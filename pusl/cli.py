@@ -7,12 +7,11 @@ imported, and that module imports torch only when it runs, so help is instant.
 from __future__ import annotations
 
 import argparse
-import errno
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from eval.exits import exit_code
 from eval.files import InputError
 
 COMMANDS = {
@@ -49,25 +48,8 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    try:
-        return _dispatch(argv)
-    except InputError as error:
-        print(f"pusl: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\npusl: stopped", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        # The reader (head, less) has seen enough; Python must not complain while flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS):
-            raise
-        where = f" ({error.filename})" if error.filename else ""
-        print(f"pusl: {error.strerror}{where}; nothing was left half-written", file=sys.stderr)
-        return 1
+    words = list(sys.argv[1:] if argv is None else argv)
+    return exit_code(lambda: _dispatch(words), "pusl")
 
 
 def _dispatch(argv: list[str]) -> int:
