@@ -21,6 +21,7 @@ from pusl.targets import TokenIds, allowed_sets, build_rows, build_target
 from pusl.training.losses import UNUSED
 from pusl.training.objective import IGNORED
 
+BLOCK = 1 << 16  # items turned into Python numbers at once
 GRAIN = 4  # lengths within one grain count as equal, which leaves room for shuffling
 
 
@@ -59,9 +60,10 @@ class BatchPlan:
                 f"{self.count} items cannot fill {multiple} micro-batches a step (processes × accumulation); "
                 "lower --accumulation or use fewer processes"
             )
-        self._key = (-(-targets.astype(np.int64) // GRAIN) << 32) + -(-sources.astype(np.int64) // GRAIN)
-        order = np.lexsort((sources, self._key))
+        self._key = _key(sources, targets)
+        order = np.argsort(self._key, kind="stable")
         sources, targets = sources[order], targets[order]
+        del order
         self.tokens = tokens or _budget(sources, targets, rows)
         self._cuts = _cut(sources, targets, self.tokens, multiple)
 
@@ -74,6 +76,12 @@ class BatchPlan:
         shuffled = random.permutation(self.count)
         items = shuffled[np.argsort(self._key[shuffled], kind="stable")]
         return [items[self._cuts[i] : self._cuts[i + 1]] for i in random.permutation(len(self))]
+
+
+def _key(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Sorts by rounded target length, then by rounded source length, in four bytes an item."""
+    high, low = (np.minimum(-(-lengths // GRAIN), 0xFFFF).astype(np.uint32) for lengths in (targets, sources))
+    return (high << np.uint32(16)) | low
 
 
 def _budget(sources: np.ndarray, targets: np.ndarray, rows: float) -> int:
@@ -92,15 +100,17 @@ def _cut(sources: np.ndarray, targets: np.ndarray, tokens: int, multiple: int) -
 
     Lengths are taken at the grain's upper end, so that equals can be exchanged without overflow.
     """
-    costs = np.stack([-(-sources // GRAIN) * GRAIN, -(-targets // GRAIN) * GRAIN]).T.tolist()
     cuts, rows, longest = [0], 0, [0, 0]
-    for number, (source, target) in enumerate(costs):
-        grown = [max(longest[0], source), max(longest[1], target)]
-        if rows and (rows + 1) * sum(grown) > tokens:
-            cuts.append(number)
-            rows, grown = 0, [source, target]
-        rows, longest = rows + 1, grown
-    cuts.append(len(costs))
+    for low in range(0, len(sources), BLOCK):  # Python numbers of a million items would fill 100 MB
+        places = slice(low, low + BLOCK)
+        costs = np.stack([-(-sources[places] // GRAIN) * GRAIN, -(-targets[places] // GRAIN) * GRAIN]).T
+        for number, (source, target) in enumerate(costs.tolist(), low):
+            grown = [max(longest[0], source), max(longest[1], target)]
+            if rows and (rows + 1) * sum(grown) > tokens:
+                cuts.append(number)
+                rows, grown = 0, [source, target]
+            rows, longest = rows + 1, grown
+    cuts.append(len(sources))
     while (len(cuts) - 1) % multiple:
         sizes = np.diff(cuts)
         widest = int(sizes.argmax())

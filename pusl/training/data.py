@@ -25,7 +25,8 @@ from pusl.targets import TokenIds, distinct, encode_keyphrases
 from pusl.tokenizer import encode_texts
 from pusl.training.collate import Draw, Item
 
-CHUNK = 1000
+CHUNK = 1000  # examples tokenized at once
+BLOCK = 1 << 16  # items measured at once
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,26 @@ class PreparedData(Dataset):
 
     def source_lengths(self) -> np.ndarray:
         """Document tokens of each item."""
-        return np.diff(self._source_ends)
+        found = np.empty(len(self), np.int32)
+        for low, high in self._blocks():
+            found[low:high] = np.diff(self._source_ends[low : high + 1])
+        return found
 
     def phrase_lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """(sum of phrase tokens, number of phrases) of each item."""
-        label_lengths = np.diff(self._token_ends)
-        totals = np.add.reduceat(label_lengths[self._labels], self._label_ends[:-1])
-        return totals, np.diff(self._label_ends)
+        label_lengths = np.diff(self._token_ends).astype(np.int32)
+        totals, counts = np.empty(len(self), np.int32), np.empty(len(self), np.int32)
+        for low, high in self._blocks():
+            ends = np.array(self._label_ends[low : high + 1])
+            lengths = label_lengths[self._labels[ends[0] : ends[-1]]]
+            totals[low:high] = np.add.reduceat(lengths, ends[:-1] - ends[0])
+            counts[low:high] = np.diff(ends)
+        return totals, counts
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """Item ranges: a temporary number per label of a million items would cost more than all that is kept."""
+        for low in range(0, len(self), BLOCK):
+            yield low, min(low + BLOCK, len(self))
 
 
 def read_summary(folder: Path) -> Summary:
