@@ -75,7 +75,7 @@ def load_base(name: str, dropout: float | None = None) -> tuple[Any, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
-    with _quiet():
+    with quiet():
         try:
             config = AutoConfig.from_pretrained(name)
         except (OSError, ValueError) as error:
@@ -168,7 +168,7 @@ def save_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(dir=folder, prefix=".saving-"))
     try:
-        with _quiet():
+        with quiet():
             model.save_pretrained(staging, state_dict=state_dict)
             tokenizer.save_pretrained(staging)
         for file in sorted(staging.iterdir()):
@@ -187,7 +187,7 @@ def load_checkpoint(folder: str | Path, device: str | None = None) -> Checkpoint
 
     folder = Path(folder)
     meta = read_meta(folder)
-    with _quiet():
+    with quiet():
         try:
             model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
             tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -233,7 +233,7 @@ def load_labels(folder: str | Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No loading bars, and no advice to re-tie what must stay untied."""
     from transformers.utils import logging as hf_logging
 

@@ -54,7 +54,7 @@ def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False)
         metrics = _evaluate(out, config)
     with _step("5/5", "writing the report"):
         _report(out, config)
-    print(_verdict(metrics, k, mu))
+    print(_verdict(metrics, k, mu) + _spread(config))
     print(f"\nEverything is in {out}/ ({time.perf_counter() - began:.0f} s). Open {out / 'report.html'} in a browser.")
     return metrics
 
@@ -201,6 +201,30 @@ def _verdict(metrics: dict[str, Any], k: int, mu: float) -> str:
             "The truth does not."
         )
     return "\n" + "\n".join(rows) + "\n\n" + "\n".join(words)
+
+
+def _spread(config: DemoConfig) -> str:
+    """What several seeds gave with these settings (made by scripts/demo_seeds.py); empty for other settings."""
+    file = Path(__file__).with_name("demo_seeds.json")
+    if not file.is_file():
+        return ""
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    if {**kept["settings"], "seed": config.seed} != asdict(config):
+        return ""
+
+    def shown(title: str, name: str, digits: int = 1) -> str:
+        values = kept["percent at 2μ"][title][name]
+        return f"{title} {min(values):.{digits}f}–{max(values):.{digits}f}"
+
+    parts = [
+        f"{label} " + ", ".join(shown(title, name, digits) for title in SYSTEMS.values())
+        for label, name, digits in (("#K@2μ", "K", 2), ("B@2μ", "B", 1), ("true B@2μ", "true B", 1))
+    ]
+    return (
+        f"\n\nOver {len(kept['seeds'])} seeds (catalog, weights and order), lowest to highest:\n"
+        + "; ".join(parts)
+        + "."
+    )
 
 
 @contextmanager

@@ -1,17 +1,20 @@
-"""python scripts/demo_seeds.py --out RUNS --seeds 0 1 2 3 4
+"""python scripts/demo_seeds.py --out RUNS --seeds 0 1 2 3 4 --save pusl/demo_seeds.json
 
 Runs `pusl demo` with several seeds (catalog, weights and order all change) and prints the spread that
-stands behind its claim, as the Markdown table of docs/RESULTS.md. A finished demo is used again.
+stands behind its claim, as the Markdown table of docs/RESULTS.md. A finished demo is used again. The
+saved file is what `pusl demo` prints as its spread.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from eval.files import write_json
 from pusl.demo import SYSTEMS, DemoConfig, demo
 
 
@@ -20,6 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the demos")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the spread as JSON")
     args = parser.parse_args()
     rows: dict[str, list[list[float]]] = {title: [] for title in SYSTEMS.values()}
     for seed in args.seeds:
@@ -34,6 +38,14 @@ def main() -> None:
                 [seen[f"K@{double}"], *(100 * seen[m] for m in (f"B@{middle}", f"B@{double}", "F1@O", f"P@{double}")),
                  100 * true[f"B@{double}"], 100 * true["F1@O"]]
             )  # fmt: skip
+    if args.save:
+        settings = {key: value for key, value in asdict(DemoConfig()).items() if key != "seed"}
+        columns = {"K": 0, "B": 2, "true B": 5}
+        spread = {
+            title: {name: [row[column] for row in values] for name, column in columns.items()}
+            for title, values in rows.items()
+        }
+        write_json(args.save, {"seeds": args.seeds, "settings": settings, "percent at 2μ": spread}, force=True)
     heads = ["#K@2μ", "B@μ", "B@2μ", "F1@O", "P@2μ", "true B@2μ", "true F1@O"]
     print("| system | " + " | ".join(heads) + " |\n" + "|---" * (len(heads) + 1) + "|")
     for title, values in rows.items():

@@ -9,7 +9,6 @@ Resumable; deterministic on one device; distributed by `accelerate launch --mult
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import shutil
@@ -26,10 +25,9 @@ from accelerate.utils import gather_object
 from tqdm import tqdm
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
-from transformers.utils import logging as hf_logging
 
 from eval.files import InputError
-from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, save_checkpoint, scratch_model
+from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, scratch_model
 from pusl.examples import read_examples
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
@@ -74,7 +72,7 @@ def train(config: TrainConfig, *, resume: bool = False, force: bool = False) -> 
     check_same(config, record, folder.path)
     if record["status"] == "finished":
         return TrainResult(folder.path, True, record["steps"], record["best"], record)
-    with _calm():
+    with quiet():
         return _Run(config, folder, record, state).go()
 
 
@@ -323,21 +321,6 @@ def _push(folder: Path, repository: str) -> None:
     api = HfApi()
     api.create_repo(repository, exist_ok=True)
     api.upload_folder(repo_id=repository, folder_path=folder, ignore_patterns=["training/*"])
-
-
-@contextlib.contextmanager
-def _calm() -> Iterator[None]:
-    """Hugging Face's own bars and hints are kept out of ours."""
-    logging: Any = hf_logging
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
 
 
 def _say(message: str) -> None:
