@@ -23,6 +23,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -259,7 +260,7 @@ def main() -> int:
     texts = [example.text for example, _ in zip(read_examples(args.texts), range(args.limit), strict=False)]
     requests = [make_request(text, args.k) for text in texts]
     wanted, before = offline(args, texts)
-    log = Path(f"/tmp/bench_serving_{os.getpid()}.log")
+    log = Path(tempfile.gettempdir()) / f"bench_serving_{os.getpid()}.log"
     with service(args, log) as (port, pids):
         asyncio.run(closed_loop(port, requests, wanted, args.clients, 3))  # warms caches; not counted
         steady = asyncio.run(closed_loop(port, requests, wanted, args.clients, args.seconds))
