@@ -176,6 +176,11 @@ def test_early_stopping_and_the_best_model(files, pusl_model, tmp_path):
     assert result.best["B@2mu"] == pusl_model.best["B@2mu"]
 
 
+def test_while_nothing_is_right_the_latest_model_is_kept(files, tmp_path):
+    result = train(settings(files, tmp_path / "model", lr=0.0, max_steps=3, eval_every=1, patience=1))
+    assert result.best["B@2mu"] == 0 and result.steps == 3 and result.best["step"] == 3
+
+
 def test_out_of_memory_gives_advice(files, tmp_path, capsys, monkeypatch):
     from pusl.training.trainer import KeyphraseTrainer
 

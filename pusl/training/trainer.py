@@ -90,7 +90,8 @@ class KeyphraseTrainer(Trainer):
         with torch.random.fork_rng():
             scores = self.score()
         earlier = dev_history(self.state.log_history, self.metric)
-        if not earlier or scores[self.metric] > max(earlier):
+        # While nothing is right yet, the model that saw more is the better guess.
+        if not earlier or scores[self.metric] > max(earlier) or max(earlier) == 0:
             if self.is_world_process_zero():
                 self.keep({"step": self.state.global_step, **scores})
             self.accelerator.wait_for_everyone()
