@@ -27,7 +27,7 @@ SYSTEMS = {"one2seq": "One2Seq", "pusl": "PUSL"}
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """What can be changed about the demo; the defaults were chosen on dev items alone."""
+    """What can be changed about the demo; how the defaults were chosen stands in docs/RESULTS.md."""
 
     items: int = option(9000, "items of the simulated catalog, 500 of them for dev and 500 for test", minimum=1200)
     epochs: float = option(5.0, "passes over the training items, for both models", minimum=0.01)
