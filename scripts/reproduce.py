@@ -1,7 +1,7 @@
 """python scripts/reproduce.py DATA --out RUNS --model scratch:mini --seeds 0 1 2 --budget 240
 
-Trains One2One, One2Seq, GROOV, PUSL and PUSL+PT on one data folder (train, dev and test as .jsonl or
-.jsonl.gz) with the same number of epochs, generates 2μ keyphrases with each, and writes
+Trains One2One, One2Seq, GROOV, PUSL, PUSL with the order-free loss and PUSL+PT on one data folder (train,
+dev and test as .jsonl or .jsonl.gz) with the same number of epochs, generates 2μ keyphrases with each, and writes
 RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@μ, #K@2μ, B@μ, B@2μ,
 F1@O, mean over seeds and spread, beside kNN and SVM predictions where they are given.
 
@@ -15,6 +15,7 @@ Everything is resumable: a finished model, prediction file or score is used agai
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import math
 import sys
@@ -33,8 +34,15 @@ from pusl.catalog.run import generate_catalog
 from pusl.posttraining import Selection, mean_keyphrases, post_train
 from pusl.training import TrainConfig, train
 
-PARADIGMS = ("one2one", "one2seq", "groov", "pusl")
-TITLES = {"one2one": "One2One", "one2seq": "One2Seq", "groov": "GROOV", "pusl": "PUSL", "pusl-pt": "PUSL+PT"}
+SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training settings of its own
+    "one2one": ("One2One", {"paradigm": "one2one"}),
+    "one2seq": ("One2Seq", {"paradigm": "one2seq"}),
+    "groov": ("GROOV", {"paradigm": "groov"}),
+    "pusl": ("PUSL", {"paradigm": "pusl"}),
+    "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
+    "pusl-pt": ("PUSL+PT", {"paradigm": "pusl"}),  # trained again from "pusl"
+}
+POST_EPOCHS = 0.3  # of the first run (paper: 3 after 10)
 FAITHFUL = ("B", "P", "R", "F1", "nDCG", "PSP", "Success")
 
 
@@ -48,7 +56,9 @@ class Study:
     seeds: Sequence[int]
     epochs: float
     k: tuple[int, int]
-    options: dict[str, Any]
+    systems: Sequence[str]
+    options: dict[str, Any]  # training settings of every system
+    post: dict[str, Any]  # settings of post-training's selection
 
     def file(self, name: str) -> Path:
         """`test` -> the folder's test.jsonl or test.jsonl.gz."""
@@ -67,12 +77,12 @@ def find(data: Path, name: str) -> Path:
     raise InputError(f"{data}: no {name}.jsonl, .jsonl.gz, .parquet or .csv")
 
 
-def config_of(study: Study, paradigm: str, seed: int, **more: Any) -> TrainConfig:
-    """The training settings that all systems share."""
+def config_of(study: Study, system: str, seed: int, **more: Any) -> TrainConfig:
+    """The training settings that all systems share, and the system's own."""
     settings: dict[str, Any] = {
-        "paradigm": paradigm, "model": study.model, "train": str(study.file("train")), "dev": str(study.file("dev")),
-        "out": str(study.folder(paradigm, seed) / "model"), "epochs": study.epochs, "seed": seed,
-        **study.options, **more,
+        "model": study.model, "train": str(study.file("train")), "dev": str(study.file("dev")),
+        "out": str(study.folder(system, seed) / "model"), "epochs": study.epochs, "seed": seed,
+        **study.options, **SYSTEMS[system][1], **more,
     }  # fmt: skip
     return TrainConfig(**settings)
 
@@ -83,8 +93,9 @@ def train_system(study: Study, system: str, seed: int) -> Path:
     started = (model / "run.json").exists()
     if system == "pusl-pt":
         base = study.folder("pusl", seed) / "model"
-        config = config_of(study, "pusl", seed, epochs=max(0.3 * study.epochs, 0.01))
-        result, _ = post_train(base, model, config, Selection(selection_seed=seed), resume=started)
+        config = config_of(study, "pusl-pt", seed, epochs=max(POST_EPOCHS * study.epochs, 0.01), lr=None)
+        selection = Selection(selection_seed=seed, **study.post)
+        result, _ = post_train(base, model, config, selection, resume=started, workers=1)
     else:
         result = train(config_of(study, system, seed), resume=started)
     if not result.finished:
@@ -113,8 +124,8 @@ def systems_of(study: Study, given: dict[str, Path]) -> Iterator[tuple[str, list
     """(title, [(run name, predictions file)]) for the given files and every trained system."""
     for title, path in given.items():
         yield title, [(title, path)]
-    for system, title in TITLES.items():
-        yield title, [(f"{system}-{seed}", predict(study, system, seed)) for seed in study.seeds]
+    for system in study.systems:
+        yield SYSTEMS[system][0], [(f"{system}-{seed}", predict(study, system, seed)) for seed in study.seeds]
 
 
 def table(study: Study, truth: str, given: dict[str, Path]) -> str:
@@ -172,20 +183,22 @@ def _correlation(a: Sequence[float], b: Sequence[float]) -> str:
 
 
 def affordable_epochs(study: Study, budget: float) -> float:
-    """Epochs that fit the budget in minutes, from 30 timed steps of each paradigm (kept in timing.json)."""
+    """Epochs that fit the budget in minutes, from 30 timed steps of each system (kept in timing.json)."""
     kept = study.out / "timing.json"
     if not kept.exists():
         seconds = {}
-        for paradigm in PARADIGMS:
+        for system in study.systems:
+            if system == "pusl-pt":
+                continue
             began = time.perf_counter()
-            probe = config_of(study, paradigm, 0, out=str(study.out / "probe" / paradigm), max_steps=30, dev=None)
+            probe = config_of(study, system, 0, out=str(study.out / "probe" / system), max_steps=30, dev=None)
             record = train(probe, force=True).record
             spent = record["timings"].get("train", time.perf_counter() - began)
             batch = record["config"]["batch_size"]
-            seconds[paradigm] = spent / 30 * record["summary"]["trained"] / batch
+            seconds[system] = spent / 30 * record["summary"]["trained"] / batch
         write_json(kept, seconds)
     each = json.loads(kept.read_text(encoding="utf-8"))
-    per_epoch = (sum(each.values()) + 0.5 * each["pusl"]) * len(study.seeds)
+    per_epoch = (sum(each.values()) + ("pusl-pt" in study.systems) * 0.5 * each.get("pusl", 0.0)) * len(study.seeds)
     return round(max(0.1, 0.75 * 60 * budget / per_epoch), 1)
 
 
@@ -202,13 +215,28 @@ def main() -> None:
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="KEY=VALUE", help="further training settings (JSON values)"
     )
+    parser.add_argument(
+        "--post", nargs="*", default=[], metavar="KEY=VALUE", help="settings of post-training's selection (JSON values)"
+    )
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these")
+    parser.add_argument("--train-only", action="store_true", help="train what is missing and stop")
     args = parser.parse_args()
-    options = {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in args.set)}
+    options, post = (
+        {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in pairs)}
+        for pairs in (args.set, args.post)
+    )
+    if "pusl-pt" in args.systems and "pusl" not in args.systems:
+        parser.error("pusl-pt is trained from pusl: name both in --systems")
     mu = mean_keyphrases(find(args.data, "train"))
     k = (max(1, math.floor(mu + 0.5)), max(1, math.floor(2 * mu + 0.5)))
-    study = Study(args.data, args.out, args.model, args.seeds, args.epochs or 0.0, k, options)
+    study = Study(args.data, args.out, args.model, args.seeds, args.epochs or 0.0, k, args.systems, options, post)
     if not args.epochs:
-        study = Study(args.data, args.out, args.model, args.seeds, affordable_epochs(study, args.budget), k, options)
+        study = dataclasses.replace(study, epochs=affordable_epochs(study, args.budget))
+    if args.train_only:
+        for seed in study.seeds:
+            for system in study.systems:
+                train_system(study, system, seed)
+        return
     given = {name: check_input(path) for name, path in (pair.split("=", 1) for pair in args.predictions)}
     began = time.perf_counter()
     parts = [
