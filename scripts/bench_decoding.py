@@ -1,7 +1,7 @@
 """python scripts/bench_decoding.py --shapes t5-small:64 --items 128 --rounds 3
 
 Decoding speed, every engine in one interleaved run: random weights, phrases of realistic lengths (the
-closing mark's logits are widened so that a phrase has about three tokens), k = 10.
+closing mark's logits are widened and phrases are cut at four tokens: two to four each), k = 10.
 
     generate        Hugging Face `generate` with Algorithm 1 as a logits processor, batch 32, fp32, all threads
     generate 2x1    its best layout: batch 64, two processes of one thread
@@ -32,7 +32,7 @@ SHAPES = {  # d_model, d_kv, heads, d_ff, layers, vocabulary
     "t5-base": (768, 64, 12, 3072, 12, 32128),
     "tiny": (128, 32, 4, 256, 2, 2003),
 }
-CAP, K, BEAMS = 8, 10, 10
+CAP, K, BEAMS = 4, 10, 10
 LAYOUT = {  # engine: processes, threads
     "generate": (1, 2), "generate 2x1": (2, 1), "ctranslate2": (1, 2), "ctranslate2 int8": (1, 2),
     "pusl": (2, 1), "pusl int8": (2, 1), "sequence": (2, 1), "beam": (2, 1), "merge": (2, 1), "closed beam": (2, 1),

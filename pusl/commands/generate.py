@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decoding.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the sampling (default: 0)")
     decoding.add_argument("--explain", action="store_true", help="mark each keyphrase: in the text, known, real")
     speed = parser.add_argument_group("speed")
-    speed.add_argument("--batch-size", type=_positive, default=32, metavar="N", help="items at once (default: 32)")
+    speed.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="items at once (default: 64)")
     speed.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="weights (default: fp32)")
     speed.add_argument("--workers", type=_positive, metavar="N", help="processes (default: as cores and memory allow)")
     speed.add_argument("--threads", type=_positive, default=1, metavar="N", help="threads per process (default: 1)")

@@ -27,6 +27,7 @@ from pusl.decoding.linear import ROW_MULTIPLE, Linear, make_linear
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
 LENGTH_MULTIPLE = 16
 ATTENTION_CHUNK = 1 << 20  # attention scores held at once in the encoder, so that they stay in cache
+ENCODER_CHUNK = 1536  # tokens encoded at once, for the same reason
 
 
 def padded(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
@@ -101,10 +102,11 @@ class Pool:
             grown = self._empty(longest)
             grown[..., : self.memory.shape[4], :] = self.memory
             self.memory = grown
-        for members, keys_values in self.engine.encode(texts):
-            where = torch.tensor([slots[i] for i in members], device=self.engine.device)
-            length = keys_values.shape[4]
-            self.memory[:, :, where, :, :length] = keys_values
+        for chunk in _chunks([len(text) for text in texts]):
+            for members, keys_values in self.engine.encode([texts[i] for i in chunk]):
+                where = torch.tensor([slots[chunk[i]] for i in members], device=self.engine.device)
+                length = keys_values.shape[4]
+                self.memory[:, :, where, :, :length] = keys_values
         self.sources[list(slots)] = [len(text) for text in texts]
 
     def close(self, done: Sequence[int], count: int) -> list[int]:
@@ -272,6 +274,23 @@ class Engine:
         k, v = keys_values.flatten(1, 2)  # (nH, T, D)
         mixed: Tensor = torch.baddbmm(bias, queries, k.transpose(1, 2)).softmax(-1) @ v  # (nH, Q, D)
         return mixed.view(n, self.heads, q, self.d_kv).transpose(1, 2).reshape(n * q, -1)
+
+
+def _chunks(lengths: Sequence[int]) -> list[list[int]]:
+    """Texts of similar length together, about ENCODER_CHUNK tokens each.
+
+    >>> _chunks([1000, 10, 900])
+    [[1, 2], [0]]
+    """
+    chunks: list[list[int]] = [[]]
+    total = 0
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if chunks[-1] and total + lengths[i] > ENCODER_CHUNK:
+            chunks.append([])
+            total = 0
+        chunks[-1].append(i)
+        total += lengths[i]
+    return chunks
 
 
 def normalized(x: Tensor, eps: float) -> Tensor:

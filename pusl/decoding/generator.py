@@ -101,7 +101,7 @@ class KeyphraseGenerator:
         vocabulary: str = "open",
         universe: Universe | str | Path | None = None,
         min_score: float | None = None,
-        batch_size: int = 32,
+        batch_size: int = 64,
         seed: int = 0,
         temperature: float = 0.0,
         top_p: float = 1.0,

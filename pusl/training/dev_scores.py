@@ -17,7 +17,7 @@ from pusl.checkpoint import Checkpoint
 from pusl.examples import Columns, Example, read_examples
 from pusl.targets import distinct
 
-BATCH = 32
+BATCH = 64
 
 
 def budgets(mu: float) -> tuple[int, int]:
