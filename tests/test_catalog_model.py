@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -175,3 +176,35 @@ def test_the_last_lines_tell_what_happened(model: Path, tmp_path: Path, capsys: 
     said = capsys.readouterr().out
     assert "3 items in" in said and "1 have the text of an earlier item" in said
     assert "1 have no usable text" in said and f"1 bad lines were left out: {tmp_path / 'out.csv'}.rejects" in said
+
+
+def test_calibrated_scores_are_probabilities(
+    model: Path, items: Path, expected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A phrase is right for even items if it came first: the likeliest phrases must get the higher probabilities."""
+    rows = [json.loads(line) for line in expected.read_text().splitlines()]
+    known = [row["keyphrases"][:1] if i % 2 == 0 else ["nothing of the kind"] for i, row in enumerate(rows)]
+    write_rows(
+        tmp_path / "dev.jsonl",
+        [{"id": f"a{i}", "text": text, "keyphrases": known[i]} for i, text in enumerate(texts(60))],
+    )
+    output, dev = tmp_path / "out.jsonl", str(tmp_path / "dev.jsonl")
+    assert main([*flags(model, items, output), "--calibrate", dev]) == 0
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["keyphrases"] for row in found] == [row["keyphrases"] for row in rows]
+    assert all(0 <= score <= 1 for row in found for score in row["scores"])
+    values = sorted((raw, new) for a, b in zip(rows, found, strict=True)
+                    for raw, new in zip(a["scores"], b["scores"], strict=True))  # fmt: skip
+    assert all(low <= high for (_, low), (_, high) in itertools.pairwise(values))
+    assert values[-1][1] > values[0][1]
+    curves = list(tmp_path.glob("out.jsonl.calibration-*"))
+    assert [path.suffix for path in curves] == [".json"]  # the curve stays, the predictions behind it do not
+    first, stamp = output.read_bytes(), curves[0].stat().st_mtime_ns
+    assert main([*flags(model, items, output), "--calibrate", dev, "--force"]) == 0
+    assert (output.read_bytes(), curves[0].stat().st_mtime_ns) == (first, stamp)
+    most = values[-1][1]
+    assert main([*flags(model, items, output), "--calibrate", dev, "--force", "--min-score", str(most)]) == 0
+    kept = [json.loads(line) for line in output.read_text().splitlines()]
+    assert {score for row in kept for score in row["scores"]} == {most}
+    assert main([*flags(model, items, tmp_path / "b.jsonl"), "--calibrate", str(items)]) == 2
+    assert "no field 'keyphrases'" in capsys.readouterr().err

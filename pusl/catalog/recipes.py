@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from eval.files import InputError, Row, check_input
+from pusl.decoding.calibration import Calibration
 
 # Everything in a model folder that a prediction depends on; checkpoints and logs of the training do not count.
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model")
@@ -46,14 +47,16 @@ class ModelRecipe:
     threads: int = 1
     universe: str | None = None
     explain: bool = False
+    calibration: Calibration | None = None
 
     def load(self) -> Predictor:
         """The generator with its universe bound to it."""
         from pusl.decoding.generator import KeyphraseGenerator
 
         return KeyphraseGenerator.from_pretrained(
-            self.model, precision=self.precision, threads=self.threads, universe=self.universe
-        )
+            self.model, precision=self.precision, threads=self.threads, universe=self.universe,
+            calibration=self.calibration,
+        )  # fmt: skip
 
     def prepare(self) -> None:
         """Builds the universe's index once, before several processes want to map it."""
@@ -80,6 +83,8 @@ class ModelRecipe:
         }  # fmt: skip
         if self.universe:
             facts["universe"] = file_fingerprint(check_input(self.universe))
+        if self.calibration:
+            facts["calibration"] = hashlib.blake2b(repr(self.calibration).encode(), digest_size=16).hexdigest()
         return facts
 
     def weight(self) -> int:

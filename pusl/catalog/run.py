@@ -13,7 +13,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,7 @@ def generate_catalog(
     *,
     explain: bool = False,
     universe: str | os.PathLike[str] | None = None,
+    calibrate: str | os.PathLike[str] | None = None,
     precision: str = "fp32",
     threads: int = 1,
     columns: Columns = STANDARD,
@@ -156,12 +157,19 @@ def generate_catalog(
 
     `model` is a trained folder, or a recipe for any other generator. What is left goes to
     `KeyphraseGenerator.generate` (strategy, allow_repeats, vocabulary, min_score, batch_size, seed, ...);
-    None stands for its default, and for as many `workers` as fit.
+    None stands for its default, and for as many `workers` as fit. With `calibrate`, a file with references,
+    scores (and `min_score`) are probabilities of being right, learned from the model's predictions for that file.
     """
     if isinstance(model, (str, os.PathLike)):
         phrases = os.path.abspath(universe) if universe else None
         model = ModelRecipe(os.path.abspath(model), precision, threads, phrases, explain)
     input, output = storage.plain_path(input), storage.plain_path(output)
+    if calibrate is not None:
+        if not isinstance(model, ModelRecipe):
+            raise InputError("--calibrate needs a trained model: an LLM's keyphrases have no scores")
+        if storage.is_url(output):
+            raise InputError(f"--calibrate keeps its curve beside the output, which must be a local file, not {output}")
+        model = _calibrated(model, calibrate, output, columns, k, decoding, workers, progress)
     options = Options(k, {name: value for name, value in decoding.items() if value is not None}, explain)
     kind = kind_of(output)
     if input == output:
@@ -201,6 +209,30 @@ def generate_catalog(
         folder.wipe()
     run.summary.seconds = time.monotonic() - began
     return run.summary
+
+
+def _calibrated(
+    recipe: ModelRecipe,
+    references: str | os.PathLike[str],
+    output: str,
+    columns: Columns,
+    k: int,
+    decoding: Row,
+    workers: int | None,
+    progress: bool,
+) -> ModelRecipe:
+    """The recipe with its curve, learned with the settings of this run."""
+    from pusl.catalog.calibrate import learned_curve
+
+    decoding = {name: value for name, value in decoding.items() if name != "min_score" and value is not None}
+
+    def generate(source: str, target: str) -> Summary:
+        return generate_catalog(
+            recipe, source, target, k, columns=columns, workers=workers, progress=progress, **decoding
+        )
+
+    curve = learned_curve(recipe, os.fspath(references), output, columns, {"k": k, **decoding}, generate)
+    return replace(recipe, calibration=curve)
 
 
 class _Run:

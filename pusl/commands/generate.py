@@ -11,6 +11,8 @@ examples:
       --output predictions.parquet -k 20 --workers 4 --precision int8
   pusl generate --model models/pusl --input items.jsonl --output predictions.jsonl -k 10 \\
       --universe queries.txt --vocabulary closed --explain
+  pusl generate --model models/pusl --input items.jsonl --output predictions.jsonl -k 10 \\
+      --calibrate dev.jsonl --min-score 0.5
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from pusl.llm.endpoint import LLMSettings
 
 STRATEGIES = ("sequence", "beam", "merge")
 ENGINES = ("local", "ray")
-OTHER_COLUMNS = ("keyphrases_column", "counts_column", "timestamp_column", "group_column", "separator")
+OTHER_COLUMNS = ("counts_column", "timestamp_column", "group_column")  # the keyphrases are for --calibrate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="closed: only phrases of the universe; prefer: a bonus for them (default: open)",
     )  # fmt: skip
     decoding.add_argument("--min-score", type=float, metavar="X", help="leave out keyphrases scored below this")
+    decoding.add_argument(
+        "--calibrate", metavar="FILE",
+        help="items with keyphrases; scores and --min-score become probabilities of being right, learned on them",
+    )  # fmt: skip
     decoding.add_argument("--num-beams", type=_positive, metavar="N", help="width of the search (default: by strategy)")
     decoding.add_argument("--temperature", type=float, metavar="X", help="sample instead of searching the best")
     decoding.add_argument("--top-p", type=float, metavar="X", help="sample among the most probable tokens only")
@@ -127,8 +133,8 @@ def _generate(args: argparse.Namespace) -> None:
     shard_size = args.shard_size or SHARD_SIZE
     summary = generate_catalog(
         _model(args), args.input, args.output, args.k, explain=args.explain, universe=args.universe,
-        precision=args.precision, threads=args.threads, columns=Columns(**names), shard_size=shard_size,
-        workers=args.workers, engine=args.engine, engine_options=engine_options,
+        calibrate=args.calibrate, precision=args.precision, threads=args.threads, columns=Columns(**names),
+        shard_size=shard_size, workers=args.workers, engine=args.engine, engine_options=engine_options,
         strict=args.strict, force=args.force, progress=not args.quiet, strategy=args.strategy,
         allow_repeats=args.allow_repeats, vocabulary=args.vocabulary, min_score=args.min_score,
         num_beams=args.num_beams, temperature=args.temperature, top_p=args.top_p, seed=args.seed,

@@ -63,6 +63,7 @@ class KeyphraseGenerator:
         precision: `fp32`, or `int8` (CPU): faster, nearly the same keyphrases.
         threads: torch's threads for this process; None leaves them as they are.
         universe: phrases for `closed`, `prefer` and `explain`: a `Universe` or the name of a file.
+        calibration: turns scores into probabilities of being right.
     """
 
     def __init__(
@@ -72,10 +73,11 @@ class KeyphraseGenerator:
         precision: str = "fp32",
         threads: int | None = None,
         universe: Universe | str | Path | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
-        self.checkpoint, self.precision = checkpoint, precision
+        self.checkpoint, self.precision, self.calibration = checkpoint, precision, calibration
         self.tokenizer, self.paradigm, self.tokens = checkpoint.tokenizer, checkpoint.paradigm, checkpoint.tokens
         defaults = checkpoint.meta.get("defaults", {})
         self.max_source_length = int(defaults.get("max_source_length") or DEFAULT_SOURCE_LENGTH)
@@ -123,8 +125,9 @@ class KeyphraseGenerator:
             temperature, top_p, seed: a temperature above 0 samples; each text has its own random numbers.
             num_beams: width of the phrase search.
             floor: a phrase this much (in log-probability) below the item's best is junk; nothing is given instead.
-            calibration: turns scores into probabilities of being right.
+            calibration: overrides the generator's own.
         """
+        calibration = calibration or self.calibration
         strategy = strategy or DEFAULT_STRATEGY[self.paradigm]
         _check("strategy", strategy, STRATEGIES)
         _check("vocabulary", vocabulary, VOCABULARIES)
