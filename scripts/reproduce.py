@@ -40,6 +40,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "groov": ("GROOV", {"paradigm": "groov"}),
     "pusl": ("PUSL", {"paradigm": "pusl"}),
     "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
+    "pusl-re": ("PUSL, restarts", {"paradigm": "pusl", "restart": 0.5}),
     "pusl-pt": ("PUSL+PT", {"paradigm": "pusl"}),  # trained again from "pusl"
 }
 POST_EPOCHS = 0.3  # of the first run (paper: 3 after 10)

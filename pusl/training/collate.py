@@ -41,6 +41,7 @@ class Item:
     source: Sequence[int] | np.ndarray
     phrases: list[list[int]]
     batch: int = 0
+    restarts: list[bool] | None = None  # PUSL: which phrases open a sequence of their own
 
 
 class BatchPlan:
@@ -153,7 +154,8 @@ class Collator:
     multiple: int = 8
 
     def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
-        rows = [self._packed(item) if self.paradigm == "one2one" else self._sequence(item) for item in items]
+        packed = self.paradigm == "one2one" or items[0].restarts is not None
+        rows = [self._packed(item) if packed else self._sequence(item) for item in items]
         source = _pad([item.source for item in items], self.tokens.pad, self.multiple)  # (B, S)
         lengths = torch.tensor([len(item.source) for item in items])
         batch = {
@@ -164,7 +166,7 @@ class Collator:
             "batch_number": items[0].batch,
             "items": len(items),
         }
-        if self.paradigm == "one2one":
+        if packed:
             batch["blocks"] = _pad([row["blocks"] for row in rows], -1, self.multiple)
         if self.order_free:
             batch["allowed"] = _pad([ids for row in rows for ids in row["allowed"]], UNUSED, 1)  # (N, M)
@@ -178,14 +180,39 @@ class Collator:
         return row
 
     def _packed(self, item: Item) -> dict[str, Any]:
-        row: dict[str, list[int]] = {"inputs": [], "labels": [], "blocks": []}
-        for number, target in enumerate(build_rows(item.phrases, self.tokens, self.max_target_length)):
+        """Several sequences side by side in one row; `blocks` tells them apart."""
+        row: dict[str, list[Any]] = {"inputs": [], "labels": [], "blocks": [], "allowed": []}
+        for number, (target, allowed) in enumerate(self._targets(item)):
             if len(row["labels"]) + len(target) > self.max_target_length:
                 break
             row["inputs"] += [self.tokens.start, *target[:-1]]
             row["labels"] += target
             row["blocks"] += [number] * len(target)
+            row["allowed"] += allowed
         return row
+
+    def _targets(self, item: Item) -> Iterator[tuple[list[int], list[list[int]]]]:
+        """(target ids, allowed sets if they are asked for) of each of an item's sequences."""
+        if item.restarts is None:
+            for target in build_rows(item.phrases, self.tokens, self.max_target_length):
+                yield target, []
+            return
+        for first, last in segments(item.restarts):
+            inside = item.phrases[first:last]
+            target, fitted = build_target(inside, self.paradigm, self.tokens, self.max_target_length)
+            # Phrases of the other sequences are right answers here too: nothing in this one rules them out.
+            order = [*inside, *item.phrases[:first], *item.phrases[last:]]
+            yield target, allowed_sets(order, self.paradigm, self.tokens, fitted) if self.order_free else []
+
+
+def segments(restarts: Sequence[bool]) -> list[tuple[int, int]]:
+    """Where sequences begin and end, given which phrases open one; the first always does.
+
+    >>> segments([False, False, True, False])
+    [(0, 2), (2, 4)]
+    """
+    starts = [0, *(i for i, opens in enumerate(restarts) if opens and i)]
+    return list(zip(starts, [*starts[1:], len(restarts)], strict=True))
 
 
 def target_lengths(phrase_tokens: np.ndarray, phrases: np.ndarray, paradigm: str, limit: int) -> np.ndarray:

@@ -54,6 +54,11 @@ class TrainConfig(Columns):
     loss: str | None = option(
         None, "order-free: every valid next token is right (always for groov; also for one2seq and pusl)", LOSSES
     )
+    restart: float = option(
+        0.0,
+        "pusl: chance that a keyphrase opens a sequence of its own, seeing none before it (1: one2one)",
+        minimum=0.0,
+    )
     mu: float | None = option(
         None, "mean keyphrases per item that scores and defaults refer to (default: the training file's)", minimum=0.0
     )
@@ -124,6 +129,8 @@ def resolve(config: TrainConfig) -> TrainConfig:
         raise InputError("groov is defined by --order shuffle and --loss order-free; for other mixtures use one2seq")
     if config.paradigm == "one2one" and loss == "order-free":
         raise InputError("'loss' order-free is for one2seq, groov and pusl; one2one has one keyphrase per target")
+    if config.restart and (config.paradigm != "pusl" or config.restart > 1):
+        raise InputError(f"'restart' is {config.restart}; it is a chance from 0 to 1, for the paradigm pusl")
     opened = {name: value for name, value in OPEN_VALUES[config.shape].items() if getattr(config, name) is None}
     if config.shape and config.vocab_size is None:
         opened["vocab_size"] = SHAPES[config.shape][-1]

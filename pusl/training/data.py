@@ -91,8 +91,8 @@ def prepare(
 class PreparedData(Dataset):
     """A prepared folder as a dataset: `data[Draw]` is an Item with its keyphrases in target order."""
 
-    def __init__(self, folder: Path, order: str = "shuffle", seed: int = 0) -> None:
-        self.folder, self.order, self.seed = folder, order, seed
+    def __init__(self, folder: Path, order: str = "shuffle", seed: int = 0, restart: float = 0.0) -> None:
+        self.folder, self.order, self.seed, self.restart = folder, order, seed, restart
         self.summary = read_summary(folder)
         self._source, self._source_ends = _map(folder / "source")
         self._labels, self._label_ends = _map(folder / "item")
@@ -104,13 +104,17 @@ class PreparedData(Dataset):
 
     def __getitem__(self, draw: Draw) -> Item:
         row = np.array(_row(self._labels, self._label_ends, draw.index))
+        # A function of item and epoch alone: the same on every process and in every resumed run.
+        chance = np.random.default_rng((self.seed, draw.epoch, draw.index))
         if self.order == "shuffle":
-            # A function of item and epoch alone: the same on every process and after every restart.
-            np.random.default_rng((self.seed, draw.epoch, draw.index)).shuffle(row)
+            chance.shuffle(row)
         elif self.order == "frequency":
             row = row[np.argsort(-self._counts[row], kind="stable")]
         phrases = [_row(self._tokens, self._token_ends, label).tolist() for label in row]
-        return Item(_row(self._source, self._source_ends, draw.index), phrases, draw.batch)
+        source = _row(self._source, self._source_ends, draw.index)
+        if not self.restart:
+            return Item(source, phrases, draw.batch)
+        return Item(source, phrases, draw.batch, (chance.random(len(row)) < self.restart).tolist())
 
     def source_lengths(self) -> np.ndarray:
         """Document tokens of each item."""

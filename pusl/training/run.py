@@ -85,7 +85,7 @@ class _Run:
         self.model, self.tokenizer = self._load()
         self.tokens = token_ids(self.tokenizer, self.model.config)
         self._on_main(not is_prepared(folder.data), self._prepare)
-        self.data = PreparedData(folder.data, config.order, config.seed)
+        self.data = PreparedData(folder.data, config.order, config.seed, config.restart)
         self.summary = self.data.summary
         self.mu = config.mu or self.summary.mu
         columns = config if config.dev else None
