@@ -12,7 +12,7 @@ from eval.files import InputError
 from pusl.checkpoint import scratch_model
 from pusl.targets import build_rows
 from pusl.tokenizer import token_ids, train_tokenizer
-from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, target_lengths
+from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, segments, target_lengths
 from pusl.training.objective import IGNORED, with_loss, without_loss
 
 rng = np.random.default_rng(0)
@@ -138,6 +138,40 @@ def test_one2one_side_by_side_equals_repeated_pairs(tokenizer, attention):
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, wanted[name], rtol=1e-5, atol=1e-5, msg=name)
     assert type(without_loss(model)).__name__ == "T5ForConditionalGeneration"
+
+
+def _summed(model, batch):
+    inputs = {name: value for name, value in batch.items() if name not in ("batch_number", "items")}
+    return model(**inputs)["loss"]
+
+
+def test_restarted_sequences_side_by_side_equal_rows_of_their_own(tokenizer):
+    tokens = token_ids(tokenizer)
+    model = with_loss(scratch_model("tiny", tokenizer, dropout=0.0, seed=0).double())
+    whole = items(tokenizer, 3, (4, 8), seed=3)
+    alone = []
+    for number, item in enumerate(whole):
+        item.restarts = [(i + number) % 3 == 1 for i in range(len(item.phrases))]
+        alone += [Item(item.source, item.phrases[a:b]) for a, b in segments(item.restarts)]
+    assert len(whole) < len(alone) < sum(len(item.phrases) for item in whole)
+    losses, gradients = [], []
+    for batch in (whole, alone):
+        model.zero_grad()
+        losses.append(_summed(model, Collator("pusl", tokens)(batch)))
+        losses[-1].backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    torch.testing.assert_close(*losses)
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_restarted_sequence_may_say_every_keyphrase_of_its_item(tokenizer):
+    item = Item([5, 1], [[10, 11], [12], [13]], restarts=[False, True, False])
+    batch = Collator("pusl", token_ids(tokenizer), order_free=True, multiple=1)([item])
+    labels, allowed = batch["labels"][0].tolist(), [sorted(set(row) - {-1}) for row in batch["allowed"].tolist()]
+    assert batch["blocks"][0].tolist() == [0] * 4 + [1] * 6
+    assert [ids for label, ids in zip(labels, allowed, strict=True) if label in (10, 12, 13)] == [
+        [10, 12, 13], [10, 12, 13], [10, 13],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("paradigm", ["one2seq", "pusl"])

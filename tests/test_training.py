@@ -56,7 +56,14 @@ def pusl_model(files, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("paradigm", "more"),
-    [("one2one", {}), ("one2seq", {"order": "given"}), ("groov", {}), ("pusl", {"loss": "order-free"}), ("pusl", None)],
+    [
+        ("one2one", {}),
+        ("one2seq", {"order": "given"}),
+        ("groov", {}),
+        ("pusl", {"loss": "order-free"}),
+        ("pusl", {"restart": 0.5}),
+        ("pusl", None),
+    ],
 )
 def test_every_paradigm_learns(files, pusl_model, tmp_path, paradigm, more):
     result = pusl_model if more is None else train(settings(files, tmp_path / "model", paradigm=paradigm, **more))
@@ -139,6 +146,8 @@ def test_a_finished_run_is_not_overwritten(files, tmp_path, capsys):
         ({"model": "no/such-model"}, "not a folder"),
         ({"paradigm": "groov", "order": "given"}, "groov is defined by"),
         ({"paradigm": "one2one", "loss": "order-free"}, "one keyphrase per target"),
+        ({"paradigm": "one2seq", "restart": 0.5}, "for the paradigm pusl"),
+        ({"restart": 1.5}, "from 0 to 1"),
         ({"max_target_length": 20}, "max_phrase_tokens"),
         ({"paradigm": "seq"}, "one2one"),
         ({"dropout": 1.5}, "below 1"),

@@ -2,9 +2,10 @@
 
 The model keeps its weights, its config and its way of saving; only `forward` with a batch of ours is
 another one. (1) Logits are computed at target positions and nowhere else. (2) One2One: all keyphrases
-of a document stand in ONE decoder row under a block mask, so document and decoder run once; so do the sequences of a PUSL item with restarts. T5's
-position bias depends on distances only, and inside a block these are the same as in a row of its own:
-the block mask alone restarts the positions. Losses and gradients equal those of repeated pairs.
+of a document stand in ONE decoder row under a block mask, so document and decoder run once; so do the
+sequences of a PUSL item with restarts. T5's position bias depends on distances only, and inside a block
+these are the same as in a row of its own: the block mask alone restarts the positions. Losses and
+gradients equal those of repeated pairs.
 """
 
 from __future__ import annotations
