@@ -32,7 +32,7 @@ from pusl.tokenizer import encode_texts
 
 STRATEGIES = ("sequence", "beam", "merge")
 VOCABULARIES = ("open", "prefer", "closed")
-DEFAULT_STRATEGY = {"pusl": "sequence", "one2one": "beam", "one2seq": "sequence", "groov": "sequence"}
+DEFAULT_STRATEGY = {"pusl": "beam", "one2one": "beam", "one2seq": "sequence", "groov": "sequence"}
 DEFAULT_SOURCE_LENGTH = 256
 SEQUENCE_BEAMS = 4
 MOST_BEAMS = 64  # an item that has fewer than k phrases with this many beams is exhausted
