@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
 from eval.files import InputError, check_input
 from eval.normalize import normalize
@@ -74,7 +75,10 @@ class Universe:
         name = "universe"
         if isinstance(source, (str, os.PathLike)):
             name = os.fspath(source)
-            source = read_label_file(check_input(Path(source)))
+            source = tqdm(
+                read_label_file(check_input(Path(source))), f"index {Path(name).name}", unit=" phrases",
+                delay=2, unit_scale=True, leave=False,
+            )  # fmt: skip
         blocks, digests, too_long = _collect(iter(source), tokenizer)
         if not len(digests):
             raise InputError(f"{name}: holds no phrases")
