@@ -240,19 +240,23 @@ def draw_trade_off(rows: dict[str, dict[str, tuple[float, float, float]]], title
     matplotlib.use("svg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6, 4.5))
-    for name, row in rows.items():
+    figure, axes = pyplot.subplots(figsize=(7.5, 4.5))
+    line = [(100 * row["Cov"][0], 100 * row["P"][0]) for name, row in rows.items() if name.startswith("cov-plt")]
+    if line:
+        axes.plot(*zip(*sorted(line), strict=True), linewidth=0.8, color="gray", zorder=0)
+    colors = pyplot.colormaps["tab10"].colors
+    for number, (name, row) in enumerate(rows.items()):
         axes.errorbar(
             100 * row["Cov"][0],
             100 * row["P"][0],
             yerr=[[100 * (row["P"][0] - row["P"][1])], [100 * (row["P"][2] - row["P"][0])]],
-            fmt="o",
-            markersize=4,
+            fmt="osD^v"[number // len(colors)],  # ten colors, then the next marker
+            color=colors[number % len(colors)],
+            markersize=5,
+            label=name,
         )
-        axes.annotate(name, (100 * row["Cov"][0], 100 * row["P"][0]), xytext=(4, 3), textcoords="offset points", size=7)
-    line = [(100 * row["Cov"][0], 100 * row["P"][0]) for name, row in rows.items() if name.startswith("cov-plt")]
-    if line:
-        axes.plot(*zip(*sorted(line), strict=True), linewidth=0.8, color="gray")
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
+    axes.grid(alpha=0.25, linewidth=0.5)
     axes.set(xlabel=f"Cov@{K} (%)", ylabel=f"P@{K} (%)", title=title)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None})

@@ -108,6 +108,22 @@ def test_retry_after_follows_the_pace() -> None:
     running(Recorder(0.15), body, max_batch=1, max_wait=0)
 
 
+def test_what_could_not_be_answered_in_time_is_refused_at_once() -> None:
+    async def body(batcher: Batcher) -> None:
+        assert not batcher.full(100)  # nothing is known yet, and nothing waits
+        await asyncio.gather(*(batcher.submit(["a", "b"], "key").done for _ in range(5)))  # about 0.1 s a text
+        accepted = [batcher.submit(["c"], "key")]
+        with pytest.raises(QueueFull) as refused:
+            for _ in range(100):
+                accepted.append(batcher.submit(["c"], "key"))
+                await asyncio.sleep(0)
+        assert refused.value.retry_after == 1 and 2 < len(accepted) < 20
+        await asyncio.gather(*(ticket.done for ticket in accepted))
+        assert not batcher.full()  # the queue is through: the next one is welcome
+
+    running(Recorder(0.2), body, max_batch=2, max_wait=0.001, max_delay=0.5)
+
+
 def test_a_canceled_ticket_is_never_started() -> None:
     run = Recorder(0.05)
 

@@ -63,7 +63,7 @@ class Service:
         self._idle: asyncio.Queue[Worker] = asyncio.Queue()
         self.batcher = Batcher(
             self._run, max_batch=config.max_batch, max_wait=config.max_wait_ms / 1000, max_queue=config.max_queue,
-            workers=config.workers, ahead=config.workers,
+            max_delay=config.timeout, workers=config.workers, ahead=config.workers,
         )  # fmt: skip
         self.batcher.start()
         self.telemetry.queued.set_function(lambda: self.batcher.queued)
@@ -90,7 +90,7 @@ class Service:
         """Why no request at all would be taken now, if so."""
         if self.state != "ready":
             return Problem(503, self.state, f"the service is {self.state}", retry_after=2)
-        if self.batcher.queued >= self.config.max_queue:
+        if self.batcher.full():
             full = QueueFull(self.batcher.retry_after())
             return Problem(429, "queue_full", str(full), full.retry_after)
         return None

@@ -70,11 +70,12 @@ class Batcher:
         max_batch: int = 32,
         max_wait: float = 0.005,
         max_queue: int = 512,
+        max_delay: float = math.inf,
         workers: int = 1,
         ahead: int = 0,
     ) -> None:
         self.run, self.max_batch, self.max_wait, self.max_queue = run, max_batch, max_wait, max_queue
-        self.workers, self.ahead = workers, ahead
+        self.max_delay, self.workers, self.ahead = max_delay, workers, ahead
         self.queued = 0  # texts accepted and not yet started
         self.running = 0  # texts inside a batch now
         self._batches = 0  # batches that left and are not back
@@ -99,7 +100,7 @@ class Batcher:
         """Accepts all texts or none; `ticket.done` will hold their results in order."""
         if self._closed:
             raise Closed
-        if self.queued + len(texts) > self.max_queue:
+        if self.full(len(texts)):
             raise QueueFull(self.retry_after())
         now = time.monotonic()
         ticket = Ticket(texts, key, asyncio.get_running_loop().create_future(), now, now)
@@ -125,9 +126,18 @@ class Batcher:
         self.queued -= left
         return left
 
+    def full(self, texts: int = 1) -> bool:
+        """Whether so many texts more are too many: for the queue's length, or to be through within `max_delay`."""
+        late = self.queued > 0 and self._through() > self.max_delay
+        return late or self.queued + texts > self.max_queue
+
     def retry_after(self) -> int:
-        """Whole seconds until the present queue should be through, from the pace so far; 1 to 60."""
-        return min(60, max(1, math.ceil((self.queued + self.running) * self._seconds_per_text)))
+        """Whole seconds until the present queue should be through; 1 to 60."""
+        return min(60, max(1, math.ceil(self._through())))
+
+    def _through(self) -> float:
+        """Seconds until the present queue should be through, from the pace so far."""
+        return (self.queued + self.running) * self._seconds_per_text
 
     def _take(self) -> list[Part] | float | None:
         """The next batch, or seconds until one may leave (inf: when a worker is free), or None if nothing is queued."""
