@@ -6,8 +6,8 @@ RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@�
 F1@O, mean over seeds and spread, beside kNN and SVM predictions where they are given.
 
 Where the folder holds complete.jsonl (a simulated or thinned set), a second table scores the same
-predictions against the complete labels, and a third asks which metric, computed on the OBSERVED
-labels, ranks systems as the complete truth does.
+predictions against the complete labels, and a third (and RUNS/faithfulness.svg) asks which metric, computed
+on the OBSERVED labels, ranks systems as the complete truth does.
 
 Everything is resumable: a finished model, prediction file or score is used again.
 """
@@ -44,7 +44,8 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "pusl-pt": ("PUSL+PT", {"paradigm": "pusl"}),  # trained again from "pusl"
 }
 POST_EPOCHS = 0.3  # of the first run (paper: 3 after 10)
-FAITHFUL = ("B", "P", "R", "F1", "nDCG", "PSP", "Success")
+FAITHFUL = ("B", "P", "R", "F1", "nDCG", "PSP", "Success")  # computed on observed labels
+TRUTHS = ("P", "B", "R")  # computed on complete labels
 
 
 @dataclass(frozen=True)
@@ -154,33 +155,57 @@ def _mean(values: Sequence[float | None], metric: str) -> str:
 
 
 def faithfulness(study: Study, given: dict[str, Path]) -> str:
-    """Rank correlation of each observed metric with true precision (B@k) and recall on complete labels, per k."""
-    ks = sorted({1, max(1, study.k[0] // 2), study.k[0], study.k[1]})
-    runs = [run for _, found in systems_of(study, given) for run in found]
+    """Does a metric on observed labels rank systems as the complete truth does? Table, and a plot over k."""
+    ks = sorted({1, *(round(study.k[1] * part / 4) or 1 for part in range(1, 5)), *study.k})
+    names = [f"{run}-curve" for _, found in systems_of(study, given) for run, _ in found]
+    paths = [path for _, found in systems_of(study, given) for _, path in found]
+    seen, full = (
+        [scores(study, path, truth, ks, name)["scores"]["all"] for name, path in zip(names, paths, strict=True)]
+        for truth in ("test", "complete")
+    )
     rows = []
+    curves: dict[str, list[float]] = {}
     for metric in FAITHFUL:
         cells = []
-        for k in ks:
-            seen = [
-                scores(study, path, "test", ks, f"{run}-curve")["scores"]["all"][f"{metric}@{k}"] for run, path in runs
-            ]
-            full = [scores(study, path, "complete", ks, f"{run}-curve")["scores"]["all"] for run, path in runs]
-            for target in (f"B@{k}", f"R@{k}"):
-                cells.append(_correlation(seen, [f[target] for f in full]))
+        for chosen in ([study.k[0]], [study.k[1]], ks):
+            for target in TRUTHS:
+                pairs = [
+                    (s[f"{metric}@{k}"], f[f"{target}@{k}"]) for k in chosen for s, f in zip(seen, full, strict=True)
+                ]
+                cells.append(f"{_correlation(pairs):.2f}")
         rows.append(f"| {metric}@k | " + " | ".join(cells) + " |")
-    head = " | ".join(f"k={k}: true B | k={k}: true R" for k in ks)
-    return (
-        f"{len(runs)} prediction files.\n\n| observed | {head} |\n"
-        + "|---" * (2 * len(ks) + 1)
-        + "|\n"
-        + "\n".join(rows)
-    )
+        curves[metric] = [
+            _correlation([(s[f"{metric}@{k}"], f[f"B@{k}"]) for s, f in zip(seen, full, strict=True)]) for k in ks
+        ]
+    draw_faithfulness(ks, curves, study.out / "faithfulness.svg")
+    heads = [f"k = μ = {study.k[0]}", f"k = 2μ = {study.k[1]}", "all k"]
+    columns = " | ".join(f"{head}: true {target}" for head in heads for target in TRUTHS)
+    told = f"{len(paths)} prediction files, k = {', '.join(map(str, ks))}; Spearman's rank correlation."
+    lines = [f"| observed | {columns} |", "|---" * (1 + len(heads) * len(TRUTHS)) + "|", *rows]
+    return told + "\n\n" + "\n".join(lines) + f"\n\n![Faithfulness over k]({study.out / 'faithfulness.svg'})"
 
 
-def _correlation(a: Sequence[float], b: Sequence[float]) -> str:
-    if len(set(a)) < 2 or len(set(b)) < 2:
-        return "–"
-    return f"{spearmanr(a, b).statistic:.2f}"
+def _correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    one, other = zip(*pairs, strict=True)
+    return float(spearmanr(one, other).statistic) if len(set(one)) > 1 and len(set(other)) > 1 else math.nan
+
+
+def draw_faithfulness(ks: Sequence[int], curves: dict[str, list[float]], path: Path) -> None:
+    """One line per metric: rank correlation with the true B@k."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.5, 3.8))
+    for (metric, values), mark in zip(curves.items(), "osD^v*P", strict=True):
+        axes.plot(ks, values, marker=mark, markersize=5, linewidth=1.2, label=f"{metric}@k", alpha=0.85)
+    axes.axhline(0, color="gray", linewidth=0.6)
+    axes.set(xlabel="k", ylabel="rank correlation with true B@k", ylim=(-1.05, 1.05), xticks=list(ks))
+    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
+    axes.grid(alpha=0.25, linewidth=0.5)
+    figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None})
+    pyplot.close(figure)
 
 
 def affordable_epochs(study: Study, budget: float) -> float:
@@ -200,7 +225,7 @@ def affordable_epochs(study: Study, budget: float) -> float:
         write_json(kept, seconds)
     each = json.loads(kept.read_text(encoding="utf-8"))
     per_epoch = (sum(each.values()) + ("pusl-pt" in study.systems) * 0.5 * each.get("pusl", 0.0)) * len(study.seeds)
-    return round(max(0.1, 0.75 * 60 * budget / per_epoch), 1)
+    return float(round(max(0.1, 0.75 * 60 * budget / per_epoch), 1))
 
 
 def main() -> None:
