@@ -26,6 +26,9 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
     except BrokenPipeError:  # the reader (head, less) has seen enough
         _drop_output()
         return 0
+    except PermissionError as error:  # seen only in the attempt: access lists, network drives
+        print(f"{name}: {error.filename or 'a file'}: no permission ({error.strerror})", file=sys.stderr)
+        return 2
     except OSError as error:
         if error.errno not in DISK_ERRORS:
             raise
