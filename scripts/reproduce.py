@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from eval.evaluate import evaluate
 from eval.files import InputError, check_input, open_atomic, write_json
@@ -44,8 +43,6 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "pusl-pt": ("PUSL+PT", {"paradigm": "pusl"}),  # trained again from "pusl"
 }
 POST_EPOCHS = 0.3  # of the first run (paper: 3 after 10)
-FAITHFUL = ("B", "P", "R", "F1", "nDCG", "PSP", "Success")  # computed on observed labels
-TRUTHS = ("P", "B", "R")  # computed on complete labels
 
 
 @dataclass(frozen=True)
@@ -154,58 +151,17 @@ def _mean(values: Sequence[float | None], metric: str) -> str:
     return f"{scale * known.mean():.{digits}f}{spread}"
 
 
-def faithfulness(study: Study, given: dict[str, Path]) -> str:
+def faithful(study: Study, given: dict[str, Path]) -> str:
     """Does a metric on observed labels rank systems as the complete truth does? Table, and a plot over k."""
+    from faithfulness import faithfulness
+
     ks = sorted({1, *(round(study.k[1] * part / 4) or 1 for part in range(1, 5)), *study.k})
-    names = [f"{run}-curve" for _, found in systems_of(study, given) for run, _ in found]
-    paths = [path for _, found in systems_of(study, given) for _, path in found]
+    runs = [run for _, found in systems_of(study, given) for run in found]
     seen, full = (
-        [scores(study, path, truth, ks, name)["scores"]["all"] for name, path in zip(names, paths, strict=True)]
+        [scores(study, path, truth, ks, f"{name}-curve")["scores"]["all"] for name, path in runs]
         for truth in ("test", "complete")
     )
-    rows = []
-    curves: dict[str, list[float]] = {}
-    for metric in FAITHFUL:
-        cells = []
-        for chosen in ([study.k[0]], [study.k[1]], ks):
-            for target in TRUTHS:
-                pairs = [
-                    (s[f"{metric}@{k}"], f[f"{target}@{k}"]) for k in chosen for s, f in zip(seen, full, strict=True)
-                ]
-                cells.append(f"{_correlation(pairs):.2f}")
-        rows.append(f"| {metric}@k | " + " | ".join(cells) + " |")
-        curves[metric] = [
-            _correlation([(s[f"{metric}@{k}"], f[f"B@{k}"]) for s, f in zip(seen, full, strict=True)]) for k in ks
-        ]
-    draw_faithfulness(ks, curves, study.out / "faithfulness.svg")
-    heads = [f"k = μ = {study.k[0]}", f"k = 2μ = {study.k[1]}", "all k"]
-    columns = " | ".join(f"{head}: true {target}" for head in heads for target in TRUTHS)
-    told = f"{len(paths)} prediction files, k = {', '.join(map(str, ks))}; Spearman's rank correlation."
-    lines = [f"| observed | {columns} |", "|---" * (1 + len(heads) * len(TRUTHS)) + "|", *rows]
-    return told + "\n\n" + "\n".join(lines) + f"\n\n![Faithfulness over k]({study.out / 'faithfulness.svg'})"
-
-
-def _correlation(pairs: Sequence[tuple[float, float]]) -> float:
-    one, other = zip(*pairs, strict=True)
-    return float(spearmanr(one, other).statistic) if len(set(one)) > 1 and len(set(other)) > 1 else math.nan
-
-
-def draw_faithfulness(ks: Sequence[int], curves: dict[str, list[float]], path: Path) -> None:
-    """One line per metric: rank correlation with the true B@k."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6.5, 3.8))
-    for (metric, values), mark in zip(curves.items(), "osD^v*P", strict=True):
-        axes.plot(ks, values, marker=mark, markersize=5, linewidth=1.2, label=f"{metric}@k", alpha=0.85)
-    axes.axhline(0, color="gray", linewidth=0.6)
-    axes.set(xlabel="k", ylabel="rank correlation with true B@k", ylim=(-1.05, 1.05), xticks=list(ks))
-    axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, frameon=False)
-    axes.grid(alpha=0.25, linewidth=0.5)
-    figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None})
-    pyplot.close(figure)
+    return faithfulness([(seen, full)], ks, study.out / "faithfulness.svg")
 
 
 def affordable_epochs(study: Study, budget: float) -> float:
@@ -273,7 +229,7 @@ def main() -> None:
     ]
     if any((args.data / f"complete{ending}").exists() for ending in (".jsonl", ".jsonl.gz")):
         parts += ["### Against the complete labels", table(study, "complete", given)]
-        parts += ["### Which observed metric ranks systems as the truth does (Spearman)", faithfulness(study, given)]
+        parts += ["### Which observed metric ranks systems as the truth does (Spearman)", faithful(study, given)]
     with open_atomic(args.out / "table.md", force=True) as stream:
         stream.write("\n\n".join(parts) + "\n")
     print("\n\n".join(parts))
