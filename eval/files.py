@@ -75,15 +75,20 @@ def check_output(path: str | Path, force: bool = False) -> Path:
             raise InputError(f"{path}: exists already; pass --force to overwrite it")
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise InputError(f"{path.name[:40]}...: the file name is too long")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except (NotADirectoryError, FileExistsError):
-        raise InputError(f"{path.parent}: is a file; expected a folder") from None
-    except PermissionError:
-        raise InputError(f"{path.parent}: no permission to make this folder") from None
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{path.parent}: no permission to write here")
+    make_folder(path.parent)
     return path
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those above it unless they stand; an InputError if nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (NotADirectoryError, FileExistsError):
+        raise InputError(f"{folder}: is a file; expected a folder") from None
+    except PermissionError:
+        raise InputError(f"{folder}: no permission to make this folder") from None
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{folder}: no permission to write here")
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from eval.files import InputError, write_json
+from eval.files import InputError, make_folder, write_json
 from pusl.baselines.data import TrainingData
 
 BASELINES = {
@@ -136,12 +136,7 @@ def check_new_folder(folder: str | Path, force: bool = False) -> None:
             raise InputError(f"{folder}: holds other files; name a new folder")
         if not force:
             raise InputError(f"{folder}: exists already; pass --force to overwrite it")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except (NotADirectoryError, FileExistsError, PermissionError) as error:
-        raise InputError(f"{folder.parent}: cannot make this folder ({error.strerror})") from None
-    if not os.access(folder.parent, os.W_OK):
-        raise InputError(f"{folder.parent}: no permission to write here")
+    make_folder(folder.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import hashlib
 import itertools
 import json
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple
@@ -73,7 +74,7 @@ def open_source(path: str, columns: Columns) -> Source:
     return CsvSource(path, columns, "\t" if kind == "tsv" else ",")
 
 
-class Source:
+class Source(ABC):
     """A catalog file, read chunk by chunk."""
 
     seekable = True
@@ -84,17 +85,17 @@ class Source:
         self._template = columns.text_template
         self._fields = template_fields(self._template) if self._template else [columns.text_column]
 
+    @abstractmethod
     def chunks(self, size: int) -> Iterator[Chunk]:
         """Every chunk of `size` records in order, with its data."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, note: Chunk) -> Chunk:
         """A chunk's data again, from its note."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self, chunk: Chunk) -> Iterator[tuple[int, Row | str, str]]:
         """(line, row or the reason why it is none, the record as text) for each record of a chunk."""
-        raise NotImplementedError
 
     def estimate(self, size: int) -> float:
         """About how many chunks there are, judged by the first."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eval.files import InputError, write_json
+from eval.files import InputError, make_folder, write_json
 
 
 @contextlib.contextmanager
@@ -47,15 +47,7 @@ def _check_folder(out: Path, manifest: str, force: bool) -> None:
         raise InputError(f"{out}: is a file; expected a folder for the results")
     if (out / manifest).exists() and not force:
         raise InputError(f"{out}: holds results already ({manifest}); pass --force to overwrite them")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-    except (NotADirectoryError, FileExistsError):
-        raise InputError(f"{out.parent}: is a file; expected a folder") from None
-    except PermissionError:
-        raise InputError(f"{out.parent}: no permission to make this folder") from None
-    folder = out if out.exists() else out.parent
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{folder}: no permission to write here")
+    make_folder(out if out.exists() else out.parent)
 
 
 def _move_files(work: Path, out: Path, manifest: str, force: bool) -> None:
