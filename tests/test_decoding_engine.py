@@ -15,7 +15,7 @@ from pusl.decoding.engine import Engine
 from pusl.decoding.phrases import search_phrases
 from pusl.decoding.plans import Ranked
 from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor
-from pusl.decoding.sequences import Rules, decode_sequences
+from pusl.decoding.sequences import Rules, decode_sequences, first_best
 from pusl.targets import split_ids
 
 KINDS = list(itertools.product(("relu", "gated-gelu", "gated-silu"), (True, False)))
@@ -120,3 +120,13 @@ def test_int8_is_close_to_fp32_and_refused_where_it_cannot_run():
     assert all(math.isfinite(phrase.logprob) for phrases in whole for phrase in phrases)
     with pytest.raises(InputError, match="fp32, int8"):
         Engine(model, "fp8")
+
+
+@pytest.mark.parametrize("width", [1, 127, 128, 129, 300, 2003])
+def test_first_best_is_argmax_ties_and_forbidden_tokens_included(width):
+    torch.manual_seed(width)
+    logits = torch.randint(0, 9, (50, width)).float()
+    logits[torch.rand(50, width) < 0.3] = -torch.inf
+    logits[0] = -torch.inf
+    logits[1, -1] = 99.0
+    assert first_best(logits).tolist() == logits.argmax(-1).tolist()

@@ -36,6 +36,18 @@ def test_batches_change_nothing(way, precision):
     assert generator.generate(texts[4:5], 4, **WAYS[way]) == expected[4:5]
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_what_was_decoded_before_changes_nothing(way):
+    """The memory of one call is used again by the next."""
+    texts, others = documents(5, seed=6), documents(9, seed=7)
+    fresh = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    expected = fresh.generate(texts, 4, **WAYS[way])
+    used = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    used.generate([" ".join(others), *others], 9, **WAYS[way])
+    assert used.engine.spare
+    assert used.generate(texts, 4, **WAYS[way]) == expected
+
+
 @pytest.mark.parametrize("paradigm", ["one2one", "one2seq", "groov"])
 def test_batches_change_nothing_in_other_paradigms(paradigm):
     texts = documents(6, seed=4)

@@ -45,7 +45,7 @@ class FeedForward:
 
     wide: Linear
     narrow: Linear
-    act: Callable[[Tensor], Tensor] | None  # None: relu, fused into `wide`
+    act: Callable[[Tensor], Tensor] | None  # None: relu, part of `wide`
     gated: bool
 
     def __call__(self, x: Tensor, eps: float) -> Tensor:
@@ -76,38 +76,68 @@ class DecoderLayer:
 
 
 class Pool:
-    """Slots of items being decoded: their texts' keys and values, and their own cache."""
+    """Slots of items being decoded: their texts' keys and values, and their own cache.
+
+    Fresh memory is dear, so that the engine keeps one pool's for the next. What a former item left there does
+    no harm: it is finite and hidden.
+    """
 
     def __init__(self, engine: Engine, slots: int) -> None:
         self.engine, self.slots = engine, slots
-        self.cache = self._empty(LENGTH_MULTIPLE)  # (L, 2, R, H, T, D)
-        self.memory = self._empty(LENGTH_MULTIPLE)  # (L, 2, R, H, S, D)
+        spare = engine.spare.pop() if engine.spare else None
+        if spare is None or spare[0].shape[2] < slots:
+            spare = (self._empty(slots, 4 * LENGTH_MULTIPLE), self._empty(slots, 4 * LENGTH_MULTIPLE))
+        self.cache, self.memory = spare  # (L, 2, R, H, T, D), (L, 2, R, H, S, D)
         self.sources = np.zeros(slots, dtype=np.int64)  # length of each slot's text
+        self.used = 0  # cache entries of the longest item
 
-    def _empty(self, length: int) -> Tensor:
+    def release(self) -> None:
+        """Gives the memory back to the engine; the pool cannot be used any more."""
+        self.engine.spare[:] = [(self.cache, self.memory)]
+        del self.cache, self.memory
+
+    def _empty(self, slots: int, length: int) -> Tensor:
         e = self.engine
-        return torch.zeros(len(e.decoder), 2, self.slots, e.heads, length, e.d_kv, device=e.device)
+        shape = (len(e.decoder), 2, slots, e.heads, length, e.d_kv)
+        if e.device.type == "cpu":  # numpy leaves pages untouched until they are used
+            return torch.from_numpy(np.zeros(shape, dtype=np.float32))
+        return torch.zeros(shape, device=e.device)
+
+    def _grown(self, old: Tensor, length: int) -> Tensor:
+        new = self._empty(old.shape[2], length)
+        new[..., : old.shape[4], :] = old
+        return new
 
     def reserve(self, length: int) -> None:
         """Makes room for `length` cache entries per item."""
+        self.used = length
         if length > self.cache.shape[4]:
-            grown = self._empty(padded(max(length, self.cache.shape[4] * 3 // 2)))
-            grown[..., : self.cache.shape[4], :] = self.cache
-            self.cache = grown
+            self.cache = self._grown(self.cache, padded(max(length, self.cache.shape[4] * 3 // 2)))
 
     def fill(self, slots: Sequence[int], texts: Sequence[Sequence[int]]) -> None:
         """Encodes texts (ids) into slots."""
         longest = padded(max(len(text) for text in texts))
         if longest > self.memory.shape[4]:
-            grown = self._empty(longest)
-            grown[..., : self.memory.shape[4], :] = self.memory
-            self.memory = grown
+            self.memory = self._grown(self.memory, longest)
         for chunk in _chunks([len(text) for text in texts]):
             for members, keys_values in self.engine.encode([texts[i] for i in chunk]):
                 where = torch.tensor([slots[chunk[i]] for i in members], device=self.engine.device)
                 length = keys_values.shape[4]
                 self.memory[:, :, where, :, :length] = keys_values
         self.sources[list(slots)] = [len(text) for text in texts]
+
+    def writer(self, row: Tensor, place: Tensor) -> Callable[[int, Tensor], None]:
+        """A function that stores a layer's keys and values (N, 2, H, D) at places of the items' caches."""
+        _, two, slots, heads, length, d_kv = self.cache.shape
+        kind = torch.arange(two, device=row.device)[:, None] * slots
+        head = torch.arange(heads, device=row.device)
+        index = ((kind + row[:, None, None]) * heads + head) * length + place[:, None, None]  # (N, 2, H)
+        flat, index = self.cache.view(len(self.cache), -1, d_kv), index.flatten()
+
+        def write(layer: int, keys_values: Tensor) -> None:
+            flat[layer].index_copy_(0, index, keys_values.reshape(-1, d_kv))
+
+        return write
 
     def close(self, done: Sequence[int], count: int) -> list[int]:
         """Frees slots among the first `count`: the last ones move into the holes.
@@ -122,7 +152,9 @@ class Pool:
             order[hole] = mover
         if movers:
             old, new = (torch.tensor(part, device=self.engine.device) for part in (movers, holes))
-            self.cache[:, :, new], self.memory[:, :, new] = self.cache[:, :, old], self.memory[:, :, old]
+            for store, length in ((self.cache, self.used), (self.memory, padded(int(self.sources.max())))):
+                part = store[..., :length, :]
+                part[:, :, new] = part[:, :, old]
             self.sources[holes] = self.sources[movers]
         return order
 
@@ -151,6 +183,7 @@ class Engine:
             self._encoder_bias = _relative(model.encoder.block[0])
             self._decoder_bias = _relative(model.decoder.block[0])
             self._ladder = self._distances(512)
+        self.spare: list[tuple[Tensor, Tensor]] = []  # the memory of a released pool
 
     def _distances(self, length: int) -> Tensor:
         """Bias of each distance into the past; row 0 hides, row d + 1 is distance d. (length + 1, H)"""
@@ -176,7 +209,8 @@ class Engine:
         biases = {length: self._encoder_bias(length, length) for _, _, length in groups}  # (H, S, S)
         for layer in self.encoder:
             qkv = layer.qkv(normalized(x, self.eps))  # (N, 3HD)
-            mixed = torch.zeros_like(qkv[:, : self.heads * self.d_kv])
+            mixed = qkv.new_empty(len(x), self.heads * self.d_kv)
+            mixed[groups[-1][0] + groups[-1][1] * groups[-1][2] :] = 0.0  # rows that only fill up
             first = 0
             for row, count, length in groups:
                 step = max(1, ATTENTION_CHUNK // (self.heads * length * length))
@@ -248,25 +282,29 @@ class Engine:
         fill[: len(ids)] = np.arange(len(ids))
         row, column, place = (torch.from_numpy(part[fill]).to(self.device) for part in (rows, columns, places))
         cell = row * q + column
+        last = np.zeros(padded(len(wanted), ROW_MULTIPLE), dtype=np.int64)
+        last[: len(wanted)] = wanted
+        keep = torch.from_numpy(last).to(self.device)
         bias = self.bias(distance)
         hidden = torch.arange(longest)[None] >= torch.from_numpy(pool.sources[:n])[:, None]
         hidden = hidden.to(self.device).float().mul_(HIDDEN).repeat_interleave(self.heads, 0)[:, None]  # (nH, 1, S)
         hidden = hidden.expand(-1, q, -1)
         x = self.embedding[torch.from_numpy(ids[fill]).to(self.device)]  # (N, M)
         grid = x.new_zeros(n * q, self.heads * self.d_kv)
+        write = pool.writer(row, place)
         for number, layer in enumerate(self.decoder):
-            qkv = layer.qkv(normalized(x, self.eps)).view(len(fill), 3, self.heads, self.d_kv)
-            cache, memory = pool.cache[number], pool.memory[number]
-            cache[:, row, :, place] = qkv[:, 1:]
-            grid[cell] = qkv[:, 0].flatten(1)
-            mixed = self._look(grid, cache[:, :n, :, :t], bias, n, q)
-            x = layer.out(mixed[cell], residual=x)
-            grid[cell] = layer.cross_q(normalized(x, self.eps))
-            mixed = self._look(grid, memory[:, :n, :, :longest], hidden, n, q)
-            x = layer.feed(layer.cross_out(mixed[cell], residual=x), self.eps)
-        last = np.zeros(padded(len(wanted), ROW_MULTIPLE), dtype=np.int64)
-        last[: len(wanted)] = wanted
-        return self.head(normalized(x[torch.from_numpy(last).to(self.device)], self.eps))[: len(wanted)]
+            qkv = layer.qkv(normalized(x, self.eps)).view(len(x), 3, self.heads, self.d_kv)
+            write(number, qkv[:, 1:])
+            queries = qkv[:, 0].flatten(1)
+            if number == len(self.decoder) - 1:  # the others' keys and values were all that is needed of them
+                x, queries, cell = x.index_select(0, keep), queries.index_select(0, keep), cell[keep]
+            grid.index_copy_(0, cell, queries)
+            mixed = self._look(grid, pool.cache[number, :, :n, :, :t], bias, n, q)
+            x = layer.out(mixed.index_select(0, cell), residual=x)
+            grid.index_copy_(0, cell, layer.cross_q(normalized(x, self.eps)))
+            mixed = self._look(grid, pool.memory[number, :, :n, :, :longest], hidden, n, q)
+            x = layer.feed(layer.cross_out(mixed.index_select(0, cell), residual=x), self.eps)
+        return self.head(normalized(x, self.eps))[: len(wanted)]
 
     def _look(self, grid: Tensor, keys_values: Tensor, bias: Tensor, n: int, q: int) -> Tensor:
         """Attention of every item's query grid over its keys. (n*Q, HD) -> (n*Q, HD)"""

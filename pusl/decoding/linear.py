@@ -1,9 +1,9 @@
 """A weight matrix -> a prepared product with rows of activations (fp32 or int8).
 
 One rule for every product: what a row gives must not depend on the other rows of its batch, or the
-same item would get other keyphrases in another batch. oneDNN's prepacked fp32 product keeps to it at
-any number of rows and threads (a test checks the machine it runs on); the int8 product is exact in
-whole numbers, and its activations are scaled row by row.
+same item would get other keyphrases in another batch. In multiples of eight rows torch's own fp32
+product and oneDNN's prepacked one keep to it at any number of threads (a test checks the machine it
+runs on); the int8 product is exact in whole numbers, and its activations are scaled row by row.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from eval.files import InputError
 
 PRECISIONS = ("fp32", "int8")
-ROW_MULTIPLE = 8  # callers pad their rows to this, so that few shapes occur and kernels are reused
+ROW_MULTIPLE = 8  # callers pad their rows to this: fewer rows may take another path through the library
+PREPACKED_FROM = 1 << 23  # weights; a vocabulary is too large to be repacked by every product, a layer is not
 
 
 def has_onednn(device: torch.device) -> bool:
@@ -33,22 +33,21 @@ class Linear:
 
     def __init__(self, weight: Tensor, relu: bool = False) -> None:
         self.relu = relu
-        self.packed = has_onednn(weight.device)
-        weight = weight.detach().float().contiguous()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight, 64) if self.packed else weight
+        weight = weight.detach().float()
+        self.packed = has_onednn(weight.device) and weight.numel() >= PREPACKED_FROM
+        if self.packed:
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 64)
+        else:
+            self.weight = weight.t().contiguous()
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # (N, I) -> (N, O)
         y: Tensor
-        if not self.packed:
-            y = F.linear(x, self.weight)
+        if self.packed:
+            y = torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
             y = y if residual is None else y.add_(residual)
-            return y.relu_() if self.relu else y
-        product = torch.ops.mkldnn._linear_pointwise
-        if residual is None:
-            y = product(x, self.weight, None, "relu" if self.relu else "none", [], "")
         else:
-            y = product.binary(x, residual, self.weight, None, "add")
-        return y
+            y = x @ self.weight if residual is None else torch.addmm(residual, x, self.weight)
+        return y.relu_() if self.relu else y
 
 
 class QuantizedLinear(Linear):

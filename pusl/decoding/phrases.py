@@ -79,6 +79,7 @@ def search_phrases(
             pool.fill(range(len(run.items), len(run.items) + len(fresh)), [texts[i] for i in fresh])
             run.start(fresh)
         run.step()
+    pool.release()
     return plans
 
 

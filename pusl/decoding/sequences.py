@@ -17,6 +17,8 @@ from torch import Tensor
 from pusl.decoding.engine import Engine, Pool, padded
 from pusl.targets import TokenIds
 
+SMALL_POOL = 512 << 20  # bytes
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -68,10 +70,13 @@ def decode_sequences(
 ) -> list[list[Phrase]]:
     """The phrases of each text's sequence, in order, repeats included.
 
+    `slots` texts at once, and up to four times as many while their caches stay small: a row is little work.
     `keys` seed each text's own random numbers, so that a sample does not depend on the batch.
     """
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
-    pool = Pool(engine, min(slots, len(texts)))
+    longest = max(map(len, texts), default=0) + rules.phrases * (rules.max_phrase_tokens + 2)
+    room = SMALL_POOL // (8 * len(engine.decoder) * engine.heads * engine.d_kv * longest)  # keys and values, 4 bytes
+    pool = Pool(engine, min(max(slots, min(4 * slots, room)), len(texts)))
     found: list[list[Phrase]] = [[] for _ in texts]
     run = _Run(engine, pool, rules, sampling or Sampling(), keys or [0] * len(texts))
     while queue or run.rows:
@@ -83,6 +88,7 @@ def decode_sequences(
         done = run.step()
         for row in done:
             found[row.item] = row.phrases
+    pool.release()
     return found
 
 
@@ -145,7 +151,7 @@ class _Run:
         if self.sampling.temperature > 0:
             chosen = sample(allowed, self._uniform(), self.sampling.temperature, self.sampling.top_p)
         else:
-            chosen = allowed.argmax(-1)
+            chosen = first_best(allowed)
         return chosen.tolist(), logprobs.gather(1, chosen[:, None])[:, 0].tolist()
 
     def _uniform(self) -> Tensor:
@@ -179,6 +185,25 @@ class _Run:
         self.rows = [self.rows[i] for i in order]
         self.before, self.last, self.length = self.before[order], self.last[order], self.length[order]
         return ended
+
+
+def first_best(logits: Tensor) -> Tensor:
+    """`logits.argmax(-1)`, several times faster on a CPU: the best block first, then the best in it. (B, V) -> (B,)
+
+    >>> first_best(torch.tensor([[0.0, 2.0, 2.0], [5.0, 1.0, 0.0]]))
+    tensor([1, 0])
+    """
+    size, (_, width) = 128, logits.shape
+    if width <= size or logits.device.type != "cpu":
+        return logits.argmax(-1)
+    whole = width - width % size
+    best = logits[:, :whole].unflatten(1, (-1, size)).amax(-1)
+    if whole < width:
+        best = torch.cat([best, logits[:, whole:].amax(-1, keepdim=True)], 1)
+    # The last window may reach back into the block before, which has nothing as good.
+    start = (best.argmax(-1, keepdim=True) * size).clamp_max(width - size)
+    window = logits.gather(1, start + torch.arange(size))
+    return start[:, 0] + window.argmax(-1)
 
 
 def sample(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
