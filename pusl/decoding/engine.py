@@ -1,7 +1,7 @@
 """A T5 model -> encoder states once per text, and decoder steps over a pool of items.
 
 Plain torch, for T5 of every kind (tied or not, gated or plain feed-forward). What makes it fast:
-weights prepacked once, norm weights folded into the next product, q, k and v in one product, keys and
+weights prepared once, norm weights folded into the next product, q, k and v in one product, keys and
 values of the text computed once, and steps over RAGGED token lists: an item may feed one token, the
 pair `<eok><bok>`, or the tips of a beam, and only rows whose logits are wanted reach the vocabulary.
 
@@ -12,8 +12,12 @@ zeros change no bit of a sum taken in order, so an item's numbers do not depend 
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,12 +26,28 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import ACT2FN
 
+from pusl.decoding.kernels import row_attention
 from pusl.decoding.linear import ROW_MULTIPLE, Linear, make_linear
 
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
 LENGTH_MULTIPLE = 16
 ATTENTION_CHUNK = 1 << 20  # attention scores held at once in the encoder, so that they stay in cache
 ENCODER_CHUNK = 1536  # tokens encoded at once, for the same reason
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Tells glibc to keep up to 256 MB of freed memory for the next step.
+
+    A step frees and allocates the same few large tensors (logits, log-probabilities); given back to the system
+    each time, their pages cost up to a tenth of the time. Your own MALLOC_..._ settings win.
+    """
+    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
+    if mallopt is not None:
+        mallopt(-3, 64 << 20)  # M_MMAP_THRESHOLD: what is larger is mapped by itself
+        mallopt(-1, 256 << 20)  # M_TRIM_THRESHOLD
 
 
 def padded(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
@@ -183,6 +203,10 @@ class Engine:
             self._encoder_bias = _relative(model.encoder.block[0])
             self._decoder_bias = _relative(model.decoder.block[0])
             self._ladder = self._distances(512)
+        self.rowwise = None
+        if self.device.type == "cpu":
+            self.rowwise = row_attention()
+            keep_freed_memory()
         self.spare: list[tuple[Tensor, Tensor]] = []  # the memory of a released pool
 
     def _distances(self, length: int) -> Tensor:
@@ -248,10 +272,13 @@ class Engine:
         mixed: Tensor = scores.softmax(-1) @ v
         return mixed.transpose(1, 2).reshape(count * length, -1)
 
-    def bias(self, distance: np.ndarray) -> Tensor:
-        """Distances into the past (n, Q, T), negative where hidden -> attention bias (n * H, Q, T)."""
+    def _extend(self, distance: np.ndarray) -> None:
         if distance.max() + 2 > len(self._ladder):
             self._ladder = self._distances(2 * int(distance.max()) + 2)
+
+    def bias(self, distance: np.ndarray) -> Tensor:
+        """Distances into the past (n, Q, T), negative where hidden -> attention bias (n * H, Q, T)."""
+        self._extend(distance)
         index = torch.from_numpy(np.maximum(distance, -1) + 1).to(self.device)
         n, q, t = distance.shape
         return self._ladder[index].permute(0, 3, 1, 2).reshape(n * self.heads, q, t)
@@ -265,6 +292,7 @@ class Engine:
         places: np.ndarray,
         distance: np.ndarray,
         wanted: np.ndarray,
+        chain: bool = False,
     ) -> Tensor:
         """Feeds tokens and returns the logits of the wanted ones. (W, V)
 
@@ -273,38 +301,65 @@ class Engine:
                 item's query grid, and where in the item's cache its key and value go. (N,)
             distance: for each query and cache entry how far back it lies, negative if hidden. (n, Q, T)
             wanted: indices of tokens whose logits are needed.
+            chain: whether every query sees all of its item's entries up to its own (no beams).
         """
-        n, q, t = distance.shape
-        longest = padded(int(pool.sources[:n].max()))
-        pool.reserve(t)
+        pool.reserve(distance.shape[2])
         # Repeating token 0 fills up to a round number of rows; a repeat writes the same values again.
         fill = np.zeros(padded(len(ids), ROW_MULTIPLE), dtype=np.int64)
         fill[: len(ids)] = np.arange(len(ids))
         row, column, place = (torch.from_numpy(part[fill]).to(self.device) for part in (rows, columns, places))
-        cell = row * q + column
         last = np.zeros(padded(len(wanted), ROW_MULTIPLE), dtype=np.int64)
         last[: len(wanted)] = wanted
         keep = torch.from_numpy(last).to(self.device)
-        bias = self.bias(distance)
-        hidden = torch.arange(longest)[None] >= torch.from_numpy(pool.sources[:n])[:, None]
-        hidden = hidden.to(self.device).float().mul_(HIDDEN).repeat_interleave(self.heads, 0)[:, None]  # (nH, 1, S)
-        hidden = hidden.expand(-1, q, -1)
         x = self.embedding[torch.from_numpy(ids[fill]).to(self.device)]  # (N, M)
-        grid = x.new_zeros(n * q, self.heads * self.d_kv)
         write = pool.writer(row, place)
+        look = self._looker(pool, row, column, distance, chain)
         for number, layer in enumerate(self.decoder):
             qkv = layer.qkv(normalized(x, self.eps)).view(len(x), 3, self.heads, self.d_kv)
             write(number, qkv[:, 1:])
             queries = qkv[:, 0].flatten(1)
             if number == len(self.decoder) - 1:  # the others' keys and values were all that is needed of them
-                x, queries, cell = x.index_select(0, keep), queries.index_select(0, keep), cell[keep]
-            grid.index_copy_(0, cell, queries)
-            mixed = self._look(grid, pool.cache[number, :, :n, :, :t], bias, n, q)
-            x = layer.out(mixed.index_select(0, cell), residual=x)
-            grid.index_copy_(0, cell, layer.cross_q(normalized(x, self.eps)))
-            mixed = self._look(grid, pool.memory[number, :, :n, :, :longest], hidden, n, q)
-            x = layer.feed(layer.cross_out(mixed.index_select(0, cell), residual=x), self.eps)
+                x, queries = x.index_select(0, keep), queries.index_select(0, keep)
+                look = self._looker(pool, row[keep], column[keep], distance, chain)
+            x = layer.out(look(number, queries, False), residual=x)
+            x = layer.cross_out(look(number, layer.cross_q(normalized(x, self.eps)), True), residual=x)
+            x = layer.feed(x, self.eps)
         return self.head(normalized(x, self.eps))[: len(wanted)]
+
+    def _looker(
+        self, pool: Pool, row: Tensor, column: Tensor, distance: np.ndarray, chain: bool
+    ) -> Callable[[int, Tensor, bool], Tensor]:
+        """look(layer, queries (N, HD), at the text or at the item's own cache) -> what they see (N, HD)"""
+        n, q, t = distance.shape
+        longest = padded(int(pool.sources[:n].max()))
+        if chain and self.rowwise:
+            attend = self.rowwise
+            self._extend(distance)
+            items, ladder = row.numpy(), self._ladder
+            seen, read = distance[items, column.numpy(), 0] + 1, pool.sources[items]
+
+            def look(number: int, queries: Tensor, text: bool) -> Tensor:
+                if text:
+                    return attend(queries, items, read, *pool.memory[number], ladder[:0])
+                return attend(queries, items, seen, *pool.cache[number], ladder)
+
+            return look
+        cell = row * q + column
+        bias = self.bias(distance)
+        hidden = torch.arange(longest)[None] >= torch.from_numpy(pool.sources[:n])[:, None]
+        hidden = hidden.to(self.device).float().mul_(HIDDEN).repeat_interleave(self.heads, 0)[:, None]  # (nH, 1, S)
+        hidden = hidden.expand(-1, q, -1)
+        grid = torch.zeros(n * q, self.heads * self.d_kv, device=self.device)
+
+        def look_over_grid(number: int, queries: Tensor, text: bool) -> Tensor:
+            grid.index_copy_(0, cell, queries)
+            if text:
+                mixed = self._look(grid, pool.memory[number, :, :n, :, :longest], hidden, n, q)
+            else:
+                mixed = self._look(grid, pool.cache[number, :, :n, :, :t], bias, n, q)
+            return mixed.index_select(0, cell)
+
+        return look_over_grid
 
     def _look(self, grid: Tensor, keys_values: Tensor, bias: Tensor, n: int, q: int) -> Tensor:
         """Attention of every item's query grid over its keys. (n*Q, HD) -> (n*Q, HD)"""

@@ -125,9 +125,8 @@ class _Run:
         total = padded(int(at.max()) + 1)
         # Always two columns, used or not: the shape of a row's products must not depend on its mates.
         distance = np.stack([at - 1, at], 1)[:, :, None] - np.arange(total)
-        logits = self.engine.step(
-            self.pool, np.concatenate([self.last, self.before[two]]), rows, columns, places, distance, np.arange(n)
-        )
+        ids = np.concatenate([self.last, self.before[two]])
+        logits = self.engine.step(self.pool, ids, rows, columns, places, distance, np.arange(n), chain=True)
         self.length = at + 1
         chosen, logprobs = self._choose(logits)
         return self._advance(chosen, logprobs)
