@@ -320,8 +320,8 @@ def fitting_workers(model_bytes: int, shards: float) -> int:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     except (ValueError, OSError, AttributeError):
         free = 8 << 30
-    # Weights, a prepacked copy, the caches of a batch; and what torch itself takes.
-    fit = int(free // (3 * model_bytes + (600 << 20)))
+    # Weights, a prepared copy, the caches of a batch and freed memory; and what torch itself takes.
+    fit = int(free // (3 * model_bytes + (1200 << 20)))
     return max(1, min(cores, fit, int(shards)))
 
 

@@ -8,6 +8,7 @@ numba the callers use torch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -38,13 +39,14 @@ def _shared_out(kernel: Callable[..., None], rows: int, *arrays: np.ndarray) -> 
         kernel(0, rows, *arrays)
         return
     edges = [rows * i // threads for i in range(threads + 1)]
-    parts = [_team(threads).submit(kernel, a, b, *arrays) for a, b in pairwise(edges)]
+    team = _team(threads, os.getpid())  # threads do not live on in a forked process
+    parts = [team.submit(kernel, a, b, *arrays) for a, b in pairwise(edges)]
     for part in parts:
         part.result()
 
 
 @cache
-def _team(threads: int) -> ThreadPoolExecutor:
+def _team(threads: int, _process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="pusl-kernel")
 
 
