@@ -47,9 +47,21 @@ def test_every_epoch_holds_every_item_once_in_the_same_number_of_batches(lengths
         batches = plan.epoch(epoch)
         assert len(batches) == len(plan)
         assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+        assert all(len(batch) for batch in batches)
+        over = 0
         for batch in batches:
             longest = -(-sources[batch].max() // 4) * 4 + -(-targets[batch].max() // 4) * 4
-            assert len(batch) == 1 or len(batch) * longest <= plan.tokens
+            over += len(batch) > 1 and len(batch) * longest > plan.tokens
+        # Only where the items are too few for the next multiple of batches may some be shared over budget.
+        assert over == 0 or (over < multiple and len(plan) + multiple > len(lengths))
+
+
+@pytest.mark.parametrize(("items", "multiple", "batches"), [(13, 2, 12), (15, 8, 8), (16, 8, 16), (9, 8, 8)])
+def test_single_items_that_do_not_fill_a_step_share_batches(items, multiple, batches):
+    ones = np.ones(items, dtype=np.int64)
+    sizes = sorted(len(batch) for batch in BatchPlan(ones, ones, 1, multiple=multiple).epoch(0))
+    assert len(sizes) == batches
+    assert sizes == [1] * (2 * batches - items) + [2] * (items - batches)
 
 
 def test_batches_hold_the_asked_number_of_items_on_average_and_little_padding():

@@ -99,6 +99,7 @@ def _budget(sources: np.ndarray, targets: np.ndarray, rows: float) -> int:
 def _cut(sources: np.ndarray, targets: np.ndarray, tokens: int, multiple: int) -> np.ndarray:
     """Where sorted items are cut: no batch above `tokens` (except single items), a multiple of batches.
 
+    Where the items are too few for the next multiple, some of the shortest share a batch all the same.
     Lengths are taken at the grain's upper end, so that equals can be exchanged without overflow.
     """
     cuts, rows, longest = [0], 0, [0, 0]
@@ -112,7 +113,12 @@ def _cut(sources: np.ndarray, targets: np.ndarray, tokens: int, multiple: int) -
                 rows, grown = 0, [source, target]
             rows, longest = rows + 1, grown
     cuts.append(len(sources))
-    while (len(cuts) - 1) % multiple:
+    goal = -(-(len(cuts) - 1) // multiple) * multiple
+    if goal > len(sources):
+        goal -= multiple
+    for place in range(1, len(cuts) - goal):  # pairs of the first, which are the shortest
+        del cuts[place]
+    while len(cuts) - 1 < goal:
         sizes = np.diff(cuts)
         widest = int(sizes.argmax())
         cuts.insert(widest + 1, cuts[widest] + int(sizes[widest]) // 2)
