@@ -6,7 +6,7 @@ closing mark's logits are widened and phrases are cut at four tokens: two to fou
     generate        Hugging Face `generate` with Algorithm 1 as a logits processor, batch 32, fp32, all threads
     generate 2x1    its best layout: batch 64, two processes of one thread
     ctranslate2     the same number of tokens (it takes no custom rule), inter_threads=2, fp32 and int8
-    pusl            our engine, Algorithm 1, 64 slots, two processes of one thread, fp32 and int8
+    pusl            our engine, Algorithm 1, 64 slots or more, two processes of one thread, fp32 and int8
     phrases         unique decoding: each strategy; `closed`: inside a universe of --universe phrases
     beam            One2One: `generate(num_beams=10)` and our search, fp32 and int8
 

@@ -1,8 +1,8 @@
 """A T5 model -> encoder states once per text, and decoder steps over a pool of items.
 
-Plain torch, for T5 of every kind (tied or not, gated or plain feed-forward). What makes it fast:
-weights prepared once, norm weights folded into the next product, q, k and v in one product, keys and
-values of the text computed once, and steps over RAGGED token lists: an item may feed one token, the
+Torch, with two compiled kernels on a CPU, for T5 of every kind (tied or not, gated or plain feed-forward).
+What makes it fast: weights prepared once, norm weights folded into the next product, q, k and v in one product,
+keys and values of the text computed once, and steps over RAGGED token lists: an item may feed one token, the
 pair `<eok><bok>`, or the tips of a beam, and only rows whose logits are wanted reach the vocabulary.
 
 All tokens of an item share one key/value cache; a bias of -1e30 hides what a token must not see
@@ -314,36 +314,37 @@ class Engine:
         x = self.embedding[torch.from_numpy(ids[fill]).to(self.device)]  # (N, M)
         write = pool.writer(row, place)
         look = self._looker(pool, row, column, distance, chain)
+        kept: Tensor | None = None
         for number, layer in enumerate(self.decoder):
             qkv = layer.qkv(normalized(x, self.eps)).view(len(x), 3, self.heads, self.d_kv)
             write(number, qkv[:, 1:])
             queries = qkv[:, 0].flatten(1)
             if number == len(self.decoder) - 1:  # the others' keys and values were all that is needed of them
-                x, queries = x.index_select(0, keep), queries.index_select(0, keep)
-                look = self._looker(pool, row[keep], column[keep], distance, chain)
-            x = layer.out(look(number, queries, False), residual=x)
-            x = layer.cross_out(look(number, layer.cross_q(normalized(x, self.eps)), True), residual=x)
+                kept, x, queries = keep, x.index_select(0, keep), queries.index_select(0, keep)
+            x = layer.out(look(number, queries, False, kept), residual=x)
+            x = layer.cross_out(look(number, layer.cross_q(normalized(x, self.eps)), True, kept), residual=x)
             x = layer.feed(x, self.eps)
         return self.head(normalized(x, self.eps))[: len(wanted)]
 
     def _looker(
         self, pool: Pool, row: Tensor, column: Tensor, distance: np.ndarray, chain: bool
-    ) -> Callable[[int, Tensor, bool], Tensor]:
-        """look(layer, queries (N, HD), at the text or at the item's own cache) -> what they see (N, HD)"""
-        n, q, t = distance.shape
-        longest = padded(int(pool.sources[:n].max()))
+    ) -> Callable[[int, Tensor, bool, Tensor | None], Tensor]:
+        """look(layer, queries (N, HD), at the text or the item's own cache, which tokens) -> what they see (N, HD)"""
         if chain and self.rowwise:
             attend = self.rowwise
             self._extend(distance)
             items, ladder = row.numpy(), self._ladder
             seen, read = distance[items, column.numpy(), 0] + 1, pool.sources[items]
 
-            def look(number: int, queries: Tensor, text: bool) -> Tensor:
+            def look(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
+                of = slice(None) if kept is None else kept.numpy()
                 if text:
-                    return attend(queries, items, read, *pool.memory[number], ladder[:0])
-                return attend(queries, items, seen, *pool.cache[number], ladder)
+                    return attend(queries, items[of], read[of], *pool.memory[number], ladder[:0])
+                return attend(queries, items[of], seen[of], *pool.cache[number], ladder)
 
             return look
+        n, q, t = distance.shape
+        longest = padded(int(pool.sources[:n].max()))
         cell = row * q + column
         bias = self.bias(distance)
         hidden = torch.arange(longest)[None] >= torch.from_numpy(pool.sources[:n])[:, None]
@@ -351,13 +352,14 @@ class Engine:
         hidden = hidden.expand(-1, q, -1)
         grid = torch.zeros(n * q, self.heads * self.d_kv, device=self.device)
 
-        def look_over_grid(number: int, queries: Tensor, text: bool) -> Tensor:
-            grid.index_copy_(0, cell, queries)
+        def look_over_grid(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
+            cells = cell if kept is None else cell[kept]
+            grid.index_copy_(0, cells, queries)
             if text:
                 mixed = self._look(grid, pool.memory[number, :, :n, :, :longest], hidden, n, q)
             else:
                 mixed = self._look(grid, pool.cache[number, :, :n, :, :t], bias, n, q)
-            return mixed.index_select(0, cell)
+            return mixed.index_select(0, cells)
 
         return look_over_grid
 
