@@ -22,7 +22,7 @@ from pusl.checkpoint import load_labels, read_meta, save_labels
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
 from pusl.targets import distinct
-from pusl.training.config import TrainConfig
+from pusl.training.config import PRETRAINED_RATE, TrainConfig
 from pusl.training.record import RunFolder
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def post_train(
     config = dataclasses.replace(
         train_config, model=str(model), paradigm=meta["paradigm"], loss=meta.get("loss"),
         order=meta.get("order", "shuffle"),
-        train=str(out / "selection" / "selected.jsonl"), out=str(out), lr=train_config.lr or _half_rate(model),
-        max_source_length=meta["defaults"]["max_source_length"], mu=report["mu"],
+        train=str(out / "selection" / "selected.jsonl"), out=str(out),
+        max_source_length=meta["defaults"]["max_source_length"], mu=report["mu"], **_pace(model, train_config),
     )  # fmt: skip
     result = train(config, resume=resume, force=force)
     if result.finished:  # what the model invented for itself is no training label
@@ -126,11 +126,15 @@ def post_train(
     return result, report
 
 
-def _half_rate(model: str | Path) -> float:
-    """Half the learning rate of the model's own run (paper), or of the default for pretrained models."""
+def _pace(model: str | Path, asked: TrainConfig) -> dict[str, Any]:
+    """Optimizer and learning rate: what was asked for, or the model's own optimizer at half its rate (paper)."""
     run = Path(model) / "run.json"
-    rate = json.loads(run.read_text(encoding="utf-8"))["config"]["lr"] if run.is_file() else 2e-4
-    return float(rate) / 2
+    first = json.loads(run.read_text(encoding="utf-8"))["config"] if run.is_file() else {}
+    own = first.get("optimizer", "adamw")
+    optimizer = asked.optimizer or own
+    if asked.lr is not None or optimizer != own:
+        return {"optimizer": optimizer, "lr": asked.lr}
+    return {"optimizer": optimizer, "lr": float(first.get("lr", PRETRAINED_RATE)) / 2}
 
 
 def select(

@@ -20,13 +20,11 @@ LOSSES = ("sequence", "order-free")
 METRICS = ("B@2mu", "B@mu", "F1@O")
 SCRATCH = "scratch:"
 
-# learning rate and items per step, by model; "" stands for a pretrained model
-OPEN_VALUES: dict[str, dict[str, Any]] = {
-    "": {"lr": 2e-4, "batch_size": 32},  # paper: t5-base, lr 2e-4, total batch 32
-    "tiny": {"lr": 3e-3, "batch_size": 64},
-    "mini": {"lr": 1e-3, "batch_size": 64},
-    "small": {"lr": 5e-4, "batch_size": 64},
-}
+OPTIMIZERS = ("adamw", "muon")
+PRETRAINED_RATE = 2e-4  # paper: t5-base
+# AdamW's learning rate for random models, by shape; Muon takes one for all
+SCRATCH_RATES = {"tiny": 3e-3, "mini": 1e-3, "small": 5e-4}
+MUON_RATE = 2e-2
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,11 @@ class TrainConfig(Columns):
     out: str | None = option(None, "folder for the model; the best one by the dev metric stands in it")
     epochs: float = option(10.0, "passes over the training file (paper: 10)", minimum=0.0001)
     max_steps: int | None = option(None, "stop after this many optimizer steps instead of --epochs", minimum=1)
+    optimizer: str | None = option(
+        None, "muon learns random models several times faster (default: adamw pretrained, muon scratch)", OPTIMIZERS
+    )
     lr: float | None = option(
-        None, "peak learning rate (default: 2e-4 pretrained; scratch: 3e-3 tiny, 1e-3 mini, 5e-4 small)", minimum=0.0
+        None, "peak learning rate (default: muon 2e-2; adamw 2e-4 pretrained, 5e-4 to 3e-3 scratch)", minimum=0.0
     )
     batch_size: int | None = option(
         None, "items per optimizer step on average, over all processes (default: 32 pretrained, 64 scratch)", minimum=1
@@ -70,7 +71,7 @@ class TrainConfig(Columns):
     )
     dropout: float | None = option(None, "dropout rate (default: the model's own, 0.1 for scratch)", minimum=0.0)
     warmup: float = option(0.05, "share of the steps in which the learning rate rises", minimum=0.0)
-    weight_decay: float = option(0.0, "AdamW weight decay", minimum=0.0)
+    weight_decay: float = option(0.0, "weight decay", minimum=0.0)
     max_grad_norm: float = option(1.0, "gradients are clipped to this norm", minimum=0.0)
     seed: int = option(0, "random seed of weights, order, dropout", minimum=0)
     eval_every: int | None = option(None, "steps between dev scores (default: ten times a run)", minimum=1)
@@ -131,7 +132,10 @@ def resolve(config: TrainConfig) -> TrainConfig:
         raise InputError("'loss' order-free is for one2seq, groov and pusl; one2one has one keyphrase per target")
     if config.restart and (config.paradigm != "pusl" or config.restart > 1):
         raise InputError(f"'restart' is {config.restart}; it is a chance from 0 to 1, for the paradigm pusl")
-    opened = {name: value for name, value in OPEN_VALUES[config.shape].items() if getattr(config, name) is None}
-    if config.shape and config.vocab_size is None:
+    optimizer = config.optimizer or ("muon" if config.shape else "adamw")
+    rate = MUON_RATE if optimizer == "muon" else SCRATCH_RATES.get(config.shape, PRETRAINED_RATE)
+    opened: dict[str, Any] = {"optimizer": optimizer, "lr": rate, "batch_size": 64 if config.shape else 32}
+    if config.shape:
         opened["vocab_size"] = SHAPES[config.shape][-1]
+    opened = {name: value for name, value in opened.items() if getattr(config, name) is None}
     return dataclasses.replace(config, loss=loss, **opened)

@@ -42,7 +42,8 @@ def render_card(record: Mapping[str, Any]) -> str:
         f"| objective | {config['loss']} loss, keyphrases in {config['order']} order |",
         f"| steps | {record['steps']:,} of {record['max_steps']:,}, about {config['batch_size']} items each"
         f"{', stopped early' if record['stopped_early'] else ''} |",
-        f"| learning rate | {config['lr']:g}, {config['warmup']:.0%} warm-up, linear decay |",
+        f"| optimizer | {config['optimizer']}, learning rate {config['lr']:g}, {config['warmup']:.0%} warm-up, "
+        "linear decay |",
         f"| seed, time | {config['seed']}; {record['timings']['train'] / 60:.1f} min training |",
         "",
     ]

@@ -170,10 +170,13 @@ class _Run:
         )
         trainer = KeyphraseTrainer(
             plan=self.plan, score=self._score if self.dev else None, keep=self._keep, metric=config.metric,
-            patience=config.patience, seed=config.seed, workers=config.workers, model=with_loss(self.model),
+            patience=config.patience, seed=config.seed, workers=config.workers, muon=config.optimizer == "muon",
+            model=with_loss(self.model),
             args=_arguments(config, self.folder, self.max_steps, every), data_collator=collator,
             train_dataset=self.data, eval_dataset=self.dev.items if self.dev else None,
         )  # fmt: skip
+        if config.optimizer == "muon" and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+            raise InputError("--optimizer muon needs whole matrices on each process: use adamw with FSDP or DeepSpeed")
         if self.dev and _is_sharded(trainer):
             raise InputError("dev scores need whole weights on each process: leave --dev away with FSDP or ZeRO-3")
         trainer.remove_callback(PrinterCallback)

@@ -24,6 +24,7 @@ from tqdm import tqdm
 from transformers import Trainer, TrainerCallback
 
 from pusl.training.collate import BatchPlan, PlanSampler
+from pusl.training.optimizer import Muon
 from pusl.training.record import COMPLETE
 
 PREFIX = "eval_"
@@ -52,12 +53,13 @@ class KeyphraseTrainer(Trainer):
     def __init__(
         self, *, plan: BatchPlan, score: Callable[[], dict[str, float]] | None,
         keep: Callable[[dict[str, float]], None], metric: str, patience: int, seed: int, workers: int = 0,
-        **kwargs: Any,
+        muon: bool = False, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(**kwargs)
         self.model_accepts_loss_kwargs = True  # asks Trainer to count the step's tokens
         self.plan, self.score, self.keep, self.workers = plan, score, keep, workers
         self.metric, self.patience, self.mask_seed = metric, patience, seed
+        self.muon = muon
         self.items_seen = 0
         self.seconds = {"train": 0.0, "dev": 0.0}
 
@@ -68,6 +70,13 @@ class KeyphraseTrainer(Trainer):
             self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator,  # type: ignore[arg-type]
             num_workers=self.workers, persistent_workers=self.workers > 0, pin_memory=torch.cuda.is_available(),
         )  # fmt: skip
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """AdamW as Trainer makes it, or Muon."""
+        if self.muon and self.optimizer is None:
+            assert self.model is not None
+            self.optimizer = Muon(self.model, self.args.learning_rate, self.args.weight_decay)
+        return super().create_optimizer(model)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
