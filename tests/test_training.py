@@ -95,7 +95,7 @@ def test_every_parameter_moves_and_the_files_of_a_run_are_there(files, tmp_path)
     pairs = {f"{color} {things}" for color in COLORS for things in THINGS.values()}
     assert load_labels(out) == sorted(pairs | set(THINGS.values()) | set(COLORS.values()))
     record = json.loads((out / "run.json").read_text())
-    assert (record["config"]["optimizer"], record["config"]["lr"]) == ("muon", 2e-2)
+    assert (record["config"]["optimizer"], record["config"]["lr"]) == ("muon", 1e-2)
     assert record["status"] == "finished" and record["data"]["dev"]["sha256"]
     assert record["timings"]["train"] > 0 and record["versions"]["torch"] and "git" in record
     card = (out / "README.md").read_text()

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 
-def _compiled(function: Callable[..., None]) -> Callable[..., None] | None:
+def compiled(function: Callable[..., None]) -> Callable[..., None] | None:
     """The function as machine code that runs without Python's lock, or None where numba is missing."""
     try:
         import numba
@@ -32,15 +32,15 @@ def _compiled(function: Callable[..., None]) -> Callable[..., None] | None:
         return numba.njit(nogil=True, fastmath=True)(function)
 
 
-def _shared_out(kernel: Callable[..., None], rows: int, *arrays: np.ndarray) -> None:
+def shared_out(kernel: Callable[..., None], rows: int, *arguments: Any) -> None:
     """Runs the kernel over all rows, on as many threads as torch uses."""
     threads = torch.get_num_threads()
     if threads == 1 or rows < 2 * threads:
-        kernel(0, rows, *arrays)
+        kernel(0, rows, *arguments)
         return
     edges = [rows * i // threads for i in range(threads + 1)]
     team = _team(threads, os.getpid())  # threads do not live on in a forked process
-    parts = [team.submit(kernel, a, b, *arrays) for a, b in pairwise(edges)]
+    parts = [team.submit(kernel, a, b, *arguments) for a, b in pairwise(edges)]
     for part in parts:
         part.result()
 
@@ -53,7 +53,7 @@ def _team(threads: int, _process: int) -> ThreadPoolExecutor:
 @cache
 def row_attention() -> Callable[..., Tensor] | None:
     """`attend` with its kernel compiled, or None where numba is missing."""
-    kernel = _compiled(_attend)
+    kernel = compiled(_attend)
     if kernel is None:
         return None
 
@@ -69,7 +69,7 @@ def row_attention() -> Callable[..., Tensor] | None:
             ladder: row d + 1 is the bias of the entry d places before the last one seen; empty: no bias. (L, H)
         """
         mixed = torch.empty(queries.shape)
-        _shared_out(
+        shared_out(
             kernel, len(queries), queries.numpy(), items, counts, keys.numpy(), values.numpy(), ladder.numpy(),
             mixed.numpy(),
         )  # fmt: skip
@@ -113,14 +113,14 @@ def _attend(
 @cache
 def row_rounding() -> Callable[[Tensor], tuple[Tensor, Tensor]] | None:
     """`round_rows` with its kernel compiled, or None where numba is missing."""
-    kernel = _compiled(_round)
+    kernel = compiled(_round)
     if kernel is None:
         return None
 
     def round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
         """Rows -> bytes around 128, and each row's scale: x = (bytes - 128) * scale. (N, I), (N, 1)"""
         whole, scale = torch.empty(x.shape, dtype=torch.uint8), torch.empty(len(x), 1)
-        _shared_out(kernel, len(x), x.numpy(), whole.numpy(), scale.numpy())
+        shared_out(kernel, len(x), x.numpy(), whole.numpy(), scale.numpy())
         return whole, scale
 
     return round_rows

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eval.files import InputError
+from pusl.decoding.byte_product import LARGEST_WEIGHT, ByteProduct, has_byte_product
 from pusl.decoding.kernels import row_rounding
 
 PRECISIONS = ("fp32", "int8")
@@ -54,20 +55,25 @@ class Linear:
 class QuantizedLinear(Linear):
     """The same with whole-number weights (one scale per output) and activations (one scale per row).
 
-    Without VNNI the processor adds pairs of products in 16 bits; weights of 7 bits keep them from
-    overflowing (255 * 63 * 2 < 2**15).
+    With VNNI oneDNN's product of 8-bit numbers is used, otherwise our own of 7-bit numbers, and oneDNN's with 7-bit
+    weights where that cannot be had (without VNNI pairs are added in 16 bits: 255 * 63 * 2 < 2**15).
     """
 
     def __init__(self, weight: Tensor, relu: bool = False) -> None:
         self.relu = relu
         weight = weight.detach().float()
-        largest = 127 if _has_vnni() else 63
+        largest = 127 if _has_vnni() else LARGEST_WEIGHT
         scale = (weight.abs().amax(1) / largest).clamp_min(1e-12)
         whole = (weight / scale[:, None]).round().to(torch.int8)
+        self.own = ByteProduct(whole, scale) if has_byte_product() and not _has_vnni() else None
+        if self.own:
+            return
         self.weight = torch.ops.onednn.qlinear_prepack(whole, None)
         self.scale, self.zero = scale, torch.zeros(len(scale), dtype=torch.int32)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # (N, I) -> (N, O)
+        if self.own:
+            return self.own(x, self.relu, residual)
         whole, scale = (row_rounding() or _round_rows)(x)
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, 128, self.weight, self.scale, self.zero, None, 1.0, 0, torch.float32,

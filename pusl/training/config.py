@@ -24,7 +24,7 @@ OPTIMIZERS = ("adamw", "muon")
 PRETRAINED_RATE = 2e-4  # paper: t5-base
 # AdamW's learning rate for random models, by shape; Muon takes one for all
 SCRATCH_RATES = {"tiny": 3e-3, "mini": 1e-3, "small": 5e-4}
-MUON_RATE = 2e-2
+MUON_RATE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class TrainConfig(Columns):
         None, "muon learns random models several times faster (default: adamw pretrained, muon scratch)", OPTIMIZERS
     )
     lr: float | None = option(
-        None, "peak learning rate (default: muon 2e-2; adamw 2e-4 pretrained, 5e-4 to 3e-3 scratch)", minimum=0.0
+        None, "peak learning rate (default: muon 1e-2; adamw 2e-4 pretrained, 5e-4 to 3e-3 scratch)", minimum=0.0
     )
     batch_size: int | None = option(
         None, "items per optimizer step on average, over all processes (default: 32 pretrained, 64 scratch)", minimum=1
