@@ -13,7 +13,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from eval.files import InputError
 from pusl.decoding.engine import Engine
-from pusl.decoding.kernels import row_attention, row_rounding
+from pusl.decoding.kernels import machine
 from pusl.decoding.phrases import search_phrases
 from pusl.decoding.plans import Ranked
 from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor
@@ -40,20 +40,18 @@ def test_greedy_tokens_are_those_of_generate(seed, feed_forward, tied):
 def test_without_numba_torch_gives_the_same(monkeypatch):
     model, texts, rules = random_t5(5, "relu", False), random_texts(5, 7), Rules(IDS, True, 4, 5)
     compiled = Engine(model)
-    assert compiled.rowwise
+    assert compiled.compiled
     found = decode_sequences(compiled, texts, rules)
     monkeypatch.setitem(sys.modules, "numba", None)  # importing it now fails
-    row_attention.cache_clear()
-    row_rounding.cache_clear()
+    machine.cache_clear()
     try:
         plain, rounded = Engine(model), Engine(model, "int8")
-        assert plain.rowwise is None
+        assert not plain.compiled
         again = decode_sequences(plain, texts, rules)
         assert decode_sequences(rounded, texts, rules)
     finally:
         monkeypatch.undo()
-        row_attention.cache_clear()
-        row_rounding.cache_clear()
+        machine.cache_clear()
     assert [[one.ids for one in phrases] for phrases in again] == [[one.ids for one in phrases] for phrases in found]
     for one, other in zip(itertools.chain(*again), itertools.chain(*found), strict=True):
         assert one.logprob == pytest.approx(other.logprob, abs=1e-4)

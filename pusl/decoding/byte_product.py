@@ -9,15 +9,11 @@ multiplications for 64 products instead of 4. The sums are exact, so a row's res
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from pusl.decoding.kernels import compiled, shared_out
+from pusl.decoding.kernels import machine, shared_out
 
 LARGEST_WEIGHT = 63
 TILE, GROUP = 8, 8  # rows and outputs of a tile; inputs taken at once
@@ -44,11 +40,12 @@ class ByteProduct:
         self.sums = whole.sum(1, dtype=np.int32).astype(np.float32) * self.scales  # what a zero point of 1 adds
 
     def __call__(self, x: Tensor, relu: bool = False, residual: Tensor | None = None) -> Tensor:  # (N, I) -> (N, O)
-        round_rows, multiply = _kernels()
+        from pusl.decoding.byte_tile import multiply
+
         rows = len(x)
         whole = np.empty((rows, self.stride), dtype=np.uint8)
         scale, zero = np.empty(rows, dtype=np.float32), np.empty(rows, dtype=np.float32)
-        shared_out(round_rows, rows, x.numpy(), whole, scale, zero)
+        shared_out(machine().round_to_seven_bits, rows, x.numpy(), whole, scale, zero)
         y = torch.empty(rows, self.outputs)
         added = y[:0] if residual is None else residual
         shared_out(
@@ -58,14 +55,12 @@ class ByteProduct:
         return y
 
 
-@cache
 def has_byte_product() -> bool:
     """Whether numba is installed and the processor has AVX2."""
-    try:
-        import numba  # noqa: F401
-        from llvmlite.binding import get_host_cpu_features
-    except ImportError:
+    if machine() is None:
         return False
+    from llvmlite.binding import get_host_cpu_features
+
     return bool(get_host_cpu_features().get("avx2"))
 
 
@@ -76,29 +71,3 @@ def _aligned(array: np.ndarray) -> np.ndarray:
     copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
-
-
-def _round_rows(start: int, stop: int, x: Any, whole: Any, scale: Any, zero: Any) -> None:
-    """x = (whole - zero) * scale, whole from 0 to 127; zero itself is met exactly."""
-    width = x.shape[1]
-    for i in range(start, stop):
-        low, high = np.float32(0.0), np.float32(1e-10)
-        for d in range(width):
-            low = min(low, x[i, d])
-            high = max(high, x[i, d])
-        step = (high - low) / np.float32(127.0)
-        factor = np.float32(1.0) / step
-        middle = np.float32(np.int32(np.float32(0.5) - low * factor))
-        scale[i], zero[i] = step, middle
-        for d in range(width):
-            value = np.int32(x[i, d] * factor + middle + np.float32(0.5))  # cutting off after + .5 rounds
-            whole[i, d] = np.uint8(min(value, np.int32(127)))
-
-
-@cache
-def _kernels() -> tuple[Callable[..., None], Callable[..., None]]:
-    from pusl.decoding.byte_tile import multiply
-
-    round_rows, product = compiled(_round_rows), compiled(multiply)
-    assert round_rows is not None and product is not None  # numba is there, or its tile would not be
-    return round_rows, product

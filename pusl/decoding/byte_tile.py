@@ -1,4 +1,4 @@
-"""Rows of bytes x tiles of weights -> rows of floats: the product itself, to be compiled by numba.
+"""Rows of bytes x tiles of weights -> rows of floats: the product itself, compiled by numba.
 
 The inner tile (8 rows x 8 outputs, 8 registers of sums, none of them spilled) is written in LLVM's own language,
 because numba has no word for its two instructions; everything around it is plain numba. Importing this module
@@ -15,6 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from pusl.decoding.byte_product import GROUP, TILE
+from pusl.decoding.machine import compiled
 
 BLOCK = 96  # rows that stay in the second-level cache while the outputs go by
 
@@ -90,6 +91,7 @@ def _instruction(builder: Any, name: str, result: Any, argument: Any) -> Any:
     return known or ir.Function(builder.module, ir.FunctionType(result, [argument, argument]), name)
 
 
+@compiled
 def multiply(
     start: int, stop: int, rows: Any, scale: Any, zero: Any, tiles: Any, scales: Any, sums: Any, residual: Any,
     relu: bool, y: Any,

@@ -1,6 +1,6 @@
 """A T5 model -> encoder states once per text, and decoder steps over a pool of items.
 
-Torch, with two compiled kernels on a CPU, for T5 of every kind (tied or not, gated or plain feed-forward).
+Torch, with compiled kernels on a CPU, for T5 of every kind (tied or not, gated or plain feed-forward).
 What makes it fast: weights prepared once, norm weights folded into the next product, q, k and v in one product,
 keys and values of the text computed once, and steps over RAGGED token lists: an item may feed one token, the
 pair `<eok><bok>`, or the tips of a beam, and only rows whose logits are wanted reach the vocabulary.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from pusl.decoding.kernels import row_attention
+from pusl.decoding.kernels import attend, machine, soften
 from pusl.decoding.linear import ROW_MULTIPLE, Linear, make_linear
 
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
@@ -140,10 +140,9 @@ class Pool:
         if longest > self.memory.shape[4]:
             self.memory = self._grown(self.memory, longest)
         for chunk in _chunks([len(text) for text in texts]):
-            for members, keys_values in self.engine.encode([texts[i] for i in chunk]):
-                where = torch.tensor([slots[chunk[i]] for i in members], device=self.engine.device)
-                length = keys_values.shape[4]
-                self.memory[:, :, where, :, :length] = keys_values
+            places = [slots[i] for i in chunk]
+            for layer, member, keys_values in self.engine.encode([texts[i] for i in chunk]):
+                self.memory[layer, :, places[member], :, : keys_values.shape[2]] = keys_values
         self.sources[list(slots)] = [len(text) for text in texts]
 
     def writer(self, row: Tensor, place: Tensor) -> Callable[[int, Tensor], None]:
@@ -203,9 +202,9 @@ class Engine:
             self._encoder_bias = _relative(model.encoder.block[0])
             self._decoder_bias = _relative(model.decoder.block[0])
             self._ladder = self._distances(512)
-        self.rowwise = None
-        if self.device.type == "cpu":
-            self.rowwise = row_attention()
+        on_cpu = self.device.type == "cpu"
+        self.compiled = on_cpu and machine() is not None
+        if on_cpu:
             keep_freed_memory()
         self.spare: list[tuple[Tensor, Tensor]] = []  # the memory of a released pool
 
@@ -214,8 +213,8 @@ class Engine:
         values = self._decoder_bias(length, length)[:, -1].flip(-1)  # (H, length)
         return torch.cat([torch.full_like(values[:, :1], HIDDEN), values], 1).t().contiguous()
 
-    def encode(self, texts: Sequence[Sequence[int]]) -> list[tuple[list[int], Tensor]]:
-        """Texts -> (members, keys and values for the decoder (L, 2, B, H, S, D)) for each padded length."""
+    def encode(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, Tensor]]:
+        """Texts -> (decoder layer, number of the text, its keys and values for that layer (2, H, S, D))."""
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         lengths = [padded(len(texts[i]), 8 if len(texts[i]) > 8 else 16) for i in order]
         flat = np.zeros(padded(sum(lengths), ROW_MULTIPLE), dtype=np.int64)
@@ -241,36 +240,26 @@ class Engine:
                 for a in range(0, count, step):
                     b = min(count, a + step)
                     rows = slice(row + a * length, row + b * length)
-                    mixed[rows] = self._attend(qkv[rows], biases[length], real[first + a : first + b], length)
+                    self._attend(qkv[rows], biases[length], real[first + a : first + b], mixed[rows])
                 first += count
             x = layer.feed(layer.out(mixed, residual=x), self.eps)
         x = normalized(x, self.eps)
-        first = 0
-        spans = []
-        for row, count, length in groups:
-            spans.append((order[first : first + count], row, count, length))
-            first += count
-        stores = [
-            torch.empty(len(self.decoder), 2, count, self.heads, length, self.d_kv, device=self.device)
-            for _, _, count, length in spans
-        ]
         for number, decoder_layer in enumerate(self.decoder):
-            kv = decoder_layer.cross_kv(x)
-            for store, (_, row, count, length) in zip(stores, spans, strict=True):
-                part = kv[row : row + count * length].view(count, length, 2, self.heads, self.d_kv)
-                store[number] = part.permute(2, 0, 3, 1, 4)
-        return [(members, store) for store, (members, *_) in zip(stores, spans, strict=True)]
+            kv = decoder_layer.cross_kv(x).view(-1, 2, self.heads, self.d_kv)
+            for i, start, length in zip(order, starts, lengths, strict=False):
+                yield number, i, kv[start : start + length].permute(1, 2, 0, 3)
 
-    def _attend(self, qkv: Tensor, bias: Tensor, real: Tensor, length: int) -> Tensor:
-        """Bidirectional attention inside texts of one padded length. (B*S, 3HD) -> (B*S, HD)"""
-        count = len(real)
+    def _attend(self, qkv: Tensor, bias: Tensor, real: Tensor, mixed: Tensor) -> None:
+        """Bidirectional attention inside texts of one padded length. (B*S, 3HD) -> mixed (B*S, HD)"""
+        count, length = len(real), bias.shape[1]
         q, k, v = qkv.view(count, length, 3, self.heads, self.d_kv).permute(2, 0, 3, 1, 4)  # (B, H, S, D)
         scores = q @ k.transpose(-1, -2)
-        scores += bias
-        hidden = torch.arange(length, device=self.device) >= real[:, None]  # (B, S)
-        scores.masked_fill_(hidden[:, None, None], HIDDEN)
-        mixed: Tensor = scores.softmax(-1) @ v
-        return mixed.transpose(1, 2).reshape(count * length, -1)
+        if self.compiled:
+            soften(scores, bias, real)
+        else:
+            hidden = torch.arange(length, device=self.device) >= real[:, None]  # (B, S)
+            scores = scores.add_(bias).masked_fill_(hidden[:, None, None], HIDDEN).softmax(-1)
+        mixed.view(count, length, self.heads, self.d_kv).copy_((scores @ v).transpose(1, 2))
 
     def _extend(self, distance: np.ndarray) -> None:
         if distance.max() + 2 > len(self._ladder):
@@ -330,8 +319,7 @@ class Engine:
         self, pool: Pool, row: Tensor, column: Tensor, distance: np.ndarray, chain: bool
     ) -> Callable[[int, Tensor, bool, Tensor | None], Tensor]:
         """look(layer, queries (N, HD), at the text or the item's own cache, which tokens) -> what they see (N, HD)"""
-        if chain and self.rowwise:
-            attend = self.rowwise
+        if chain and self.compiled:  # no beams
             self._extend(distance)
             items, ladder = row.numpy(), self._ladder
             seen, read = distance[items, column.numpy(), 0] + 1, pool.sources[items]
@@ -339,8 +327,10 @@ class Engine:
             def look(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
                 of = slice(None) if kept is None else kept.numpy()
                 if text:
-                    return attend(queries, items[of], read[of], *pool.memory[number], ladder[:0])
-                return attend(queries, items[of], seen[of], *pool.cache[number], ladder)
+                    return attend(
+                        queries, items[of], read[of], pool.memory[number, 0], pool.memory[number, 1], ladder[:0]
+                    )
+                return attend(queries, items[of], seen[of], pool.cache[number, 0], pool.cache[number, 1], ladder)
 
             return look
         n, q, t = distance.shape

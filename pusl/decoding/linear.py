@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eval.files import InputError
 from pusl.decoding.byte_product import LARGEST_WEIGHT, ByteProduct, has_byte_product
-from pusl.decoding.kernels import row_rounding
+from pusl.decoding.kernels import round_rows
 
 PRECISIONS = ("fp32", "int8")
 ROW_MULTIPLE = 8  # callers pad their rows to this: fewer rows may take another path through the library
@@ -74,18 +74,13 @@ class QuantizedLinear(Linear):
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # (N, I) -> (N, O)
         if self.own:
             return self.own(x, self.relu, residual)
-        whole, scale = (row_rounding() or _round_rows)(x)
+        whole, scale = round_rows(x)
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, 128, self.weight, self.scale, self.zero, None, 1.0, 0, torch.float32,
             "relu" if self.relu else "none", [], "",
         )  # fmt: skip
         y.mul_(scale)
         return y if residual is None else y.add_(residual)
-
-
-def _round_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    scale = x.abs().amax(1, keepdim=True).clamp_min_(1e-10).div_(127)  # (N, 1)
-    return (x / scale).add_(128.5).to(torch.uint8), scale  # cutting off after + .5 rounds; all values are positive
 
 
 def _has_vnni() -> bool:
