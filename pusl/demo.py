@@ -118,11 +118,10 @@ def _train_command(name: str, out: Path, config: DemoConfig) -> list[str]:
         return [*command, "--resume"]
     settings = {
         "paradigm": name, "model": config.model, "train": out / "data" / "train.jsonl",
-        "dev": out / "data" / "dev.jsonl", "epochs": config.epochs, "seed": config.seed, "batch-size": 32,
-        "eval-every": 10**6,
+        "dev": out / "data" / "dev.jsonl", "epochs": config.epochs, "seed": config.seed, "eval-every": 10**6,
     }  # fmt: skip
     if config.model == "scratch:tiny":
-        settings |= {"lr": 2e-3, "dropout": 0.0}
+        settings["dropout"] = 0.0
     return [*command, *(word for flag, value in settings.items() for word in (f"--{flag}", str(value)))]
 
 

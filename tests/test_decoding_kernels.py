@@ -62,6 +62,15 @@ def test_negative_rows_zero_rows_relu_and_residual():
 
 
 @needs_avx2
+def test_the_norm_changes_the_scale_of_a_row_and_nothing_else():
+    weight, scale = whole_weights(16, 40), torch.ones(16)
+    x = 5 * torch.randn((8, 40), generator=torch.Generator().manual_seed(8))
+    x[3] = 0.0
+    expected = ByteProduct(weight, scale)(torch.nn.functional.rms_norm(x, (40,), None, 1e-6))
+    assert torch.allclose(ByteProduct(weight, scale, eps=1e-6)(x), expected, rtol=1e-4, atol=1e-3)
+
+
+@needs_avx2
 def test_a_row_does_not_depend_on_its_neighbors():
     product = ByteProduct(whole_weights(100, 96), torch.ones(100))
     x = torch.randn((128, 96), generator=torch.Generator().manual_seed(4))

@@ -25,9 +25,11 @@ class ByteProduct:
     Args:
         weight: whole numbers from -63 to 63. (O, I)
         scale: what one unit of each output's weights stands for. (O,)
+        eps: if given, the rows pass T5's norm first; it changes their scale and not a byte of them.
     """
 
-    def __init__(self, weight: Tensor, scale: Tensor) -> None:
+    def __init__(self, weight: Tensor, scale: Tensor, eps: float | None = None) -> None:
+        self.eps = -1.0 if eps is None else eps
         outputs, inputs = weight.shape
         groups, blocks = -(-inputs // GROUP), -(-outputs // TILE)
         whole = np.zeros((blocks * TILE, groups * GROUP), dtype=np.int8)
@@ -45,7 +47,7 @@ class ByteProduct:
         rows = len(x)
         whole = np.empty((rows, self.stride), dtype=np.uint8)
         scale, zero = np.empty(rows, dtype=np.float32), np.empty(rows, dtype=np.float32)
-        shared_out(machine().round_to_seven_bits, rows, x.numpy(), whole, scale, zero)
+        shared_out(machine().round_to_seven_bits, rows, x.numpy(), self.eps, whole, scale, zero)
         y = torch.empty(rows, self.outputs)
         added = y[:0] if residual is None else residual
         shared_out(

@@ -61,15 +61,15 @@ def padded(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
 
 @dataclass
 class FeedForward:
-    """norm -> wide -> act -> narrow, plus the residual. The norm's weight is inside `wide`."""
+    """norm -> wide -> act -> narrow, plus the residual. The norm is part of `wide`."""
 
     wide: Linear
     narrow: Linear
     act: Callable[[Tensor], Tensor] | None  # None: relu, part of `wide`
     gated: bool
 
-    def __call__(self, x: Tensor, eps: float) -> Tensor:
-        h = self.wide(normalized(x, eps))
+    def __call__(self, x: Tensor) -> Tensor:
+        h = self.wide(x)
         if self.gated:
             gate, up = h.chunk(2, -1)
             h = (gate.relu() if self.act is None else self.act(gate)) * up
@@ -198,7 +198,8 @@ class Engine:
             memory_norm = model.encoder.final_layer_norm.weight
             self.decoder = [_decoder_layer(block, config, make, memory_norm) for block in model.decoder.block]
             scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
-            self.head = make(model.lm_head.weight * model.decoder.final_layer_norm.weight * scale)
+            norm = model.decoder.final_layer_norm.weight
+            self.head = make(model.lm_head.weight * norm * scale, eps=self.eps)
             self._encoder_bias = _relative(model.encoder.block[0])
             self._decoder_bias = _relative(model.decoder.block[0])
             self._ladder = self._distances(512)
@@ -231,7 +232,7 @@ class Engine:
         x = self.embedding[torch.from_numpy(flat).to(self.device)]
         biases = {length: self._encoder_bias(length, length) for _, _, length in groups}  # (H, S, S)
         for layer in self.encoder:
-            qkv = layer.qkv(normalized(x, self.eps))  # (N, 3HD)
+            qkv = layer.qkv(x)  # (N, 3HD)
             mixed = qkv.new_empty(len(x), self.heads * self.d_kv)
             mixed[groups[-1][0] + groups[-1][1] * groups[-1][2] :] = 0.0  # rows that only fill up
             first = 0
@@ -242,8 +243,8 @@ class Engine:
                     rows = slice(row + a * length, row + b * length)
                     self._attend(qkv[rows], biases[length], real[first + a : first + b], mixed[rows])
                 first += count
-            x = layer.feed(layer.out(mixed, residual=x), self.eps)
-        x = normalized(x, self.eps)
+            x = layer.feed(layer.out(mixed, residual=x))
+        x = F.rms_norm(x, x.shape[-1:], None, self.eps)  # once for all layers
         for number, decoder_layer in enumerate(self.decoder):
             kv = decoder_layer.cross_kv(x).view(-1, 2, self.heads, self.d_kv)
             for i, start, length in zip(order, starts, lengths, strict=False):
@@ -305,15 +306,15 @@ class Engine:
         look = self._looker(pool, row, column, distance, chain)
         kept: Tensor | None = None
         for number, layer in enumerate(self.decoder):
-            qkv = layer.qkv(normalized(x, self.eps)).view(len(x), 3, self.heads, self.d_kv)
+            qkv = layer.qkv(x).view(len(x), 3, self.heads, self.d_kv)
             write(number, qkv[:, 1:])
             queries = qkv[:, 0].flatten(1)
             if number == len(self.decoder) - 1:  # the others' keys and values were all that is needed of them
                 kept, x, queries = keep, x.index_select(0, keep), queries.index_select(0, keep)
             x = layer.out(look(number, queries, False, kept), residual=x)
-            x = layer.cross_out(look(number, layer.cross_q(normalized(x, self.eps)), True, kept), residual=x)
-            x = layer.feed(x, self.eps)
-        return self.head(normalized(x, self.eps))[: len(wanted)]
+            x = layer.cross_out(look(number, layer.cross_q(x), True, kept), residual=x)
+            x = layer.feed(x)
+        return self.head(x)[: len(wanted)]
 
     def _looker(
         self, pool: Pool, row: Tensor, column: Tensor, distance: np.ndarray, chain: bool
@@ -378,11 +379,6 @@ def _chunks(lengths: Sequence[int]) -> list[list[int]]:
     return chunks
 
 
-def normalized(x: Tensor, eps: float) -> Tensor:
-    """T5's norm without its weight, which is folded into the product that follows."""
-    return F.rms_norm(x, x.shape[-1:], None, eps)
-
-
 def _relative(block: Any) -> Callable[[int, int], Tensor]:
     """The position bias of a stack, (H, Q, K), as its first layer computes it."""
     attention = block.layer[0].SelfAttention
@@ -396,28 +392,30 @@ def _relative(block: Any) -> Callable[[int, int], Tensor]:
 
 
 def _feed(layer: Any, config: Any, make: Callable[..., Linear]) -> FeedForward:
-    dense, norm = layer.DenseReluDense, layer.layer_norm.weight
+    dense, norm, eps = layer.DenseReluDense, layer.layer_norm.weight, config.layer_norm_epsilon
     relu = config.dense_act_fn == "relu"
     act = None if relu else ACT2FN[config.dense_act_fn]
     if config.is_gated_act:
         wide = torch.cat([dense.wi_0.weight, dense.wi_1.weight])
-        return FeedForward(make(wide * norm), make(dense.wo.weight), act, True)
-    return FeedForward(make(dense.wi.weight * norm, relu=relu), make(dense.wo.weight), act, False)
+        return FeedForward(make(wide * norm, eps=eps), make(dense.wo.weight), act, True)
+    return FeedForward(make(dense.wi.weight * norm, relu=relu, eps=eps), make(dense.wo.weight), act, False)
 
 
 def _encoder_layer(block: Any, config: Any, make: Callable[..., Linear]) -> EncoderLayer:
     attention, norm = block.layer[0].SelfAttention, block.layer[0].layer_norm.weight
     qkv = torch.cat([attention.q.weight, attention.k.weight, attention.v.weight]) * norm
-    return EncoderLayer(make(qkv), make(attention.o.weight), _feed(block.layer[-1], config, make))
+    return EncoderLayer(
+        make(qkv, eps=config.layer_norm_epsilon), make(attention.o.weight), _feed(block.layer[-1], config, make)
+    )
 
 
 def _decoder_layer(block: Any, config: Any, make: Callable[..., Linear], memory_norm: Tensor) -> DecoderLayer:
-    own, cross = block.layer[0].SelfAttention, block.layer[1].EncDecAttention
+    own, cross, eps = block.layer[0].SelfAttention, block.layer[1].EncDecAttention, config.layer_norm_epsilon
     qkv = torch.cat([own.q.weight, own.k.weight, own.v.weight]) * block.layer[0].layer_norm.weight
     return DecoderLayer(
-        qkv=make(qkv),
+        qkv=make(qkv, eps=eps),
         out=make(own.o.weight),
-        cross_q=make(cross.q.weight * block.layer[1].layer_norm.weight),
+        cross_q=make(cross.q.weight * block.layer[1].layer_norm.weight, eps=eps),
         cross_kv=make(torch.cat([cross.k.weight, cross.v.weight]) * memory_norm),
         cross_out=make(cross.o.weight),
         feed=_feed(block.layer[-1], config, make),

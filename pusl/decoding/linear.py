@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from eval.files import InputError
@@ -30,11 +31,12 @@ def has_onednn(device: torch.device) -> bool:
 class Linear:
     """`x @ weight.T` in fp32, prepared once. Rows come in multiples of ROW_MULTIPLE.
 
-    `relu` is applied to the product; `residual` is added to it.
+    `relu` is applied to the product; `residual` is added to it. With `eps` the rows pass T5's norm first (without
+    its weight, which the caller has folded into the matrix).
     """
 
-    def __init__(self, weight: Tensor, relu: bool = False) -> None:
-        self.relu = relu
+    def __init__(self, weight: Tensor, relu: bool = False, eps: float | None = None) -> None:
+        self.relu, self.eps = relu, eps
         weight = weight.detach().float()
         self.packed = has_onednn(weight.device) and weight.numel() >= PREPACKED_FROM
         if self.packed:
@@ -44,12 +46,17 @@ class Linear:
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # (N, I) -> (N, O)
         y: Tensor
+        x = self.normalized(x)
         if self.packed:
             y = torch.ops.mkldnn._linear_pointwise(x, self.weight, None, "none", [], "")
             y = y if residual is None else y.add_(residual)
         else:
             y = x @ self.weight if residual is None else torch.addmm(residual, x, self.weight)
         return y.relu_() if self.relu else y
+
+    def normalized(self, x: Tensor) -> Tensor:
+        """The rows as the matrix wants them."""
+        return x if self.eps is None else F.rms_norm(x, x.shape[-1:], None, self.eps)
 
 
 class QuantizedLinear(Linear):
@@ -59,13 +66,13 @@ class QuantizedLinear(Linear):
     weights where that cannot be had (without VNNI pairs are added in 16 bits: 255 * 63 * 2 < 2**15).
     """
 
-    def __init__(self, weight: Tensor, relu: bool = False) -> None:
-        self.relu = relu
+    def __init__(self, weight: Tensor, relu: bool = False, eps: float | None = None) -> None:
+        self.relu, self.eps = relu, eps
         weight = weight.detach().float()
         largest = 127 if _has_vnni() else LARGEST_WEIGHT
         scale = (weight.abs().amax(1) / largest).clamp_min(1e-12)
         whole = (weight / scale[:, None]).round().to(torch.int8)
-        self.own = ByteProduct(whole, scale) if has_byte_product() and not _has_vnni() else None
+        self.own = ByteProduct(whole, scale, eps) if has_byte_product() and not _has_vnni() else None
         if self.own:
             return
         self.weight = torch.ops.onednn.qlinear_prepack(whole, None)
@@ -74,7 +81,7 @@ class QuantizedLinear(Linear):
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:  # (N, I) -> (N, O)
         if self.own:
             return self.own(x, self.relu, residual)
-        whole, scale = round_rows(x)
+        whole, scale = round_rows(self.normalized(x))
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, 128, self.weight, self.scale, self.zero, None, 1.0, 0, torch.float32,
             "relu" if self.relu else "none", [], "",

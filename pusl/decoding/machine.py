@@ -127,18 +127,24 @@ def round_to_bytes(start: int, stop: int, x: Any, whole: Any, scale: Any) -> Non
 
 
 @compiled
-def round_to_seven_bits(start: int, stop: int, x: Any, whole: Any, scale: Any, zero: Any) -> None:
-    """x = (whole - zero) * scale, whole from 0 to 127; zero itself is met exactly."""
+def round_to_seven_bits(start: int, stop: int, x: Any, eps: float, whole: Any, scale: Any, zero: Any) -> None:
+    """x = (whole - zero) * scale, whole from 0 to 127; zero itself is met exactly.
+
+    With eps >= 0 the scale is that of x / sqrt(mean of x² + eps).
+    """
     width = x.shape[1]
     for i in range(start, stop):
-        low, high = np.float32(0.0), np.float32(1e-10)
+        low, high, squares = np.float32(0.0), np.float32(1e-10), np.float32(0.0)
         for d in range(width):
             low = min(low, x[i, d])
             high = max(high, x[i, d])
+            squares += x[i, d] * x[i, d]
         step = (high - low) / np.float32(127.0)
         factor = np.float32(1.0) / step
         middle = np.float32(np.int32(np.float32(0.5) - low * factor))
         scale[i], zero[i] = step, middle
+        if eps >= 0.0:
+            scale[i] = step / np.sqrt(squares / width + eps)
         for d in range(width):
             value = np.int32(x[i, d] * factor + middle + np.float32(0.5))
             whole[i, d] = np.uint8(min(value, np.int32(127)))
