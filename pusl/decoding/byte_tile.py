@@ -38,9 +38,9 @@ def _tile(
         fours = _instruction(builder, "llvm.x86.avx2.pmadd.wd", words, shorts)
         ones, zeros = ir.Constant(shorts, [1] * 16), ir.Constant(words, [0] * 8)
 
-        def at(address: Any, offset: int, kind: Any, align: int = 4) -> Any:
+        def at(address: Any, offset: int, kind: Any) -> Any:
             loaded = builder.load(builder.inttoptr(builder.add(address, number(offset)), kind.as_pointer()))
-            loaded.align = align
+            loaded.align = 1  # weights begin at a cache line, but nothing breaks if a copy of them does not
             return loaded
 
         def row_of(address: Any, between: Any, row: int) -> Any:
@@ -58,7 +58,7 @@ def _tile(
         group = builder.phi(number)
         before = [builder.phi(words) for _ in range(TILE)]
         here = builder.add(weights, builder.mul(group, number(GROUP * TILE)))
-        first, second = (at(here, offset, bytes32, 32) for offset in (0, 32))
+        first, second = (at(here, offset, bytes32) for offset in (0, 32))
         after = []
         for row in range(TILE):
             place = builder.add(row_of(rows, stride, row), builder.mul(group, number(GROUP)))
