@@ -134,16 +134,18 @@ def round_to_seven_bits(start: int, stop: int, x: Any, eps: float, whole: Any, s
     """
     width = x.shape[1]
     for i in range(start, stop):
-        low, high, squares = np.float32(0.0), np.float32(1e-10), np.float32(0.0)
+        low, high = np.float32(0.0), np.float32(1e-10)
         for d in range(width):
             low = min(low, x[i, d])
             high = max(high, x[i, d])
-            squares += x[i, d] * x[i, d]
         step = (high - low) / np.float32(127.0)
         factor = np.float32(1.0) / step
         middle = np.float32(np.int32(np.float32(0.5) - low * factor))
         scale[i], zero[i] = step, middle
         if eps >= 0.0:
+            squares = np.float32(0.0)
+            for d in range(width):
+                squares += x[i, d] * x[i, d]
             scale[i] = step / np.sqrt(squares / width + eps)
         for d in range(width):
             value = np.int32(x[i, d] * factor + middle + np.float32(0.5))
