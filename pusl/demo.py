@@ -30,7 +30,7 @@ class DemoConfig:
     """What can be changed about the demo; how the defaults were chosen stands in docs/RESULTS.md."""
 
     items: int = option(9000, "items of the simulated catalog, 500 of them for dev and 500 for test", minimum=1200)
-    epochs: float = option(5.0, "passes over the training items, for both models", minimum=0.01)
+    epochs: float = option(4.0, "passes over the training items, for both models", minimum=0.01)
     model: str = option("scratch:tiny", "model to train from: scratch:tiny, scratch:mini, a folder or a hub id")
     seed: int = option(0, "seed of the catalog, the models and the bootstrap", minimum=0)
 
