@@ -44,7 +44,11 @@ class Selection:
     k: int | None = option(None, "phrases to ask the model for per sparse item (default: 2μ)", minimum=1)
     min_score: float | None = option(None, "drop generated phrases with a score below this before the rejection rule")
     strategy: str | None = option(None, "decoding strategy for the synthetic part (default: the model's own default)")
-    allow_repeats: bool = option(False, "decode as in the paper, with repeats; they are dropped, so fewer items pass")
+    allow_repeats: bool = option(
+        True,
+        "decode as in the paper: repeats are dropped and show where the model has no more to say, so that items are "
+        "rejected; without, every item gets --k new phrases and none is",
+    )
     selection_seed: int = option(0, "which items are drawn when there are more than --samples")
 
 
