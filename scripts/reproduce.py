@@ -193,6 +193,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=float, help="epochs for every system (default: what --budget allows)")
     parser.add_argument("--budget", type=float, default=60, help="minutes for the whole study (default: 60)")
+    parser.add_argument("-k", type=int, help="keyphrases per item (default: 2μ of the training labels)")
     parser.add_argument("--predictions", nargs="*", default=[], metavar="NAME=FILE", help="baselines to put beside")
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="KEY=VALUE", help="further training settings (JSON values)"
@@ -210,7 +211,8 @@ def main() -> None:
     if "pusl-pt" in args.systems and "pusl" not in args.systems:
         parser.error("pusl-pt is trained from pusl: name both in --systems")
     mu = mean_keyphrases(find(args.data, "train"))
-    k = (max(1, math.floor(mu + 0.5)), max(1, math.floor(2 * mu + 0.5)))
+    double = args.k or 2 * mu
+    k = (max(1, math.floor(double / 2 + 0.5)), max(1, math.floor(double + 0.5)))
     study = Study(args.data, args.out, args.model, args.seeds, args.epochs or 0.0, k, args.systems, options, post)
     if not args.epochs:
         study = dataclasses.replace(study, epochs=affordable_epochs(study, args.budget))

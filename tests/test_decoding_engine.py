@@ -144,6 +144,19 @@ def test_int8_is_close_to_fp32_and_refused_where_it_cannot_run():
         Engine(model, "fp8")
 
 
+def test_one_int8_engine_decodes_greedily_and_by_beams_in_turn():
+    model, texts, rules = random_t5(6), random_texts(6), Rules(IDS, True, 3, 5)
+
+    def beams(engine):
+        plans = search_phrases(engine, texts, rules, lambda _: Ranked(3, str), beams=4)
+        return [plan.phrases() for plan in plans]
+
+    engine = Engine(model, "int8")  # the two keep a text's keys and values in different precision
+    greedy, searched = decode_sequences(engine, texts, rules), beams(engine)
+    assert decode_sequences(engine, texts, rules) == greedy == decode_sequences(Engine(model, "int8"), texts, rules)
+    assert searched == beams(Engine(model, "int8"))
+
+
 @pytest.mark.parametrize("width", [1, 127, 128, 129, 300, 2003])
 def test_first_best_is_argmax_ties_and_forbidden_tokens_included(width):
     torch.manual_seed(width)

@@ -103,12 +103,14 @@ def test_softmax_over_real_tokens_is_torchs():
 
 
 @pytest.mark.skipif(machine() is None, reason="needs numba")
-def test_attention_of_single_rows_is_torchs():
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_attention_of_single_rows_is_torchs(kind):
     generator = torch.Generator().manual_seed(7)
-    keys, values = torch.randn((2, 4, 3, 32, 16), generator=generator)
+    keys, values = torch.randn((2, 4, 3, 32, 16), generator=generator).to(kind)
     queries, ladder = torch.randn((5, 48), generator=generator), torch.randn((33, 3), generator=generator)
     items, counts = np.array([0, 3, 1, 1, 2]), np.array([32, 1, 9, 20, 31])
     found = attend(queries, items, counts, keys, values, ladder)
+    keys, values = keys.float(), values.float()
     for row in range(5):
         item, count = items[row], counts[row]
         query = queries[row].view(3, 1, 16)

@@ -57,10 +57,12 @@ def attend(
     Args:
         queries: one row per token. (N, HD)
         items, counts: each row's item, and how many of the item's first entries it sees. (N,)
-        keys, values: of all items. (R, H, T, D)
+        keys, values: of all items, float32 or bfloat16. (R, H, T, D)
         ladder: row d + 1 is the bias of the entry d places before the last one seen; empty: no bias. (L, H)
     """
     mixed = torch.empty(queries.shape)
+    if keys.dtype == torch.bfloat16:  # numpy has no such type
+        keys, values = keys.view(torch.int16), values.view(torch.int16)
     shared_out(
         machine().attend, len(queries), queries.numpy(), items, counts, keys.numpy(), values.numpy(), ladder.numpy(),
         mixed.numpy(),

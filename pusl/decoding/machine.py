@@ -36,6 +36,19 @@ def _float_of(_typing: Any, bits: Any) -> Any:
     return types.float32(types.int32), codegen
 
 
+@intrinsic
+def _real(_typing: Any, value: Any) -> Any:
+    """A float32 as it is; 16 bits as the bfloat16 they stand for."""
+
+    def codegen(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        if isinstance(value, types.Float):
+            return arguments[0]
+        word = ir.IntType(32)
+        return builder.bitcast(builder.shl(builder.zext(arguments[0], word), word(16)), ir.FloatType())
+
+    return types.float32(value), codegen
+
+
 @numba.njit(fastmath=True, inline="always")
 def exponential(x: Any) -> Any:
     """e**x for x <= 0, to six digits. Unlike np.exp it is computed for eight values at once inside a loop."""
@@ -56,35 +69,44 @@ def exponential(x: Any) -> Any:
 def attend(
     start: int, stop: int, queries: Any, items: Any, counts: Any, keys: Any, values: Any, ladder: Any, mixed: Any
 ) -> None:
-    """softmax(query . keys + bias) . values, row by row; each key and value is read once, and only those seen."""
+    """softmax(query . keys + bias) . values, row by row; only keys and values that are seen are read.
+
+    Neighboring rows of one item take turns at each head, so that the second finds keys and values in the cache.
+    """
     heads, length, width = keys.shape[1:]
     query, sums, weights = np.empty(width, np.float32), np.empty(width, np.float32), np.empty(length, np.float32)
-    for i in range(start, stop):
-        item, count = items[i], counts[i]
+    first = start
+    while first < stop:
+        item, last = items[first], first + 1
+        while last < stop and items[last] == item:
+            last += 1
         for head in range(heads):
-            for d in range(width):
-                query[d], sums[d] = queries[i, head * width + d], 0.0
-            largest = np.float32(-3e38)
-            for t in range(count):
-                score = np.float32(0.0)
+            for i in range(first, last):
+                count = counts[i]
                 for d in range(width):
-                    score += query[d] * keys[item, head, t, d]
-                if len(ladder):
-                    score += ladder[count - t, head]
-                weights[t] = score
-                if score > largest:
-                    largest = score
-            total = np.float32(0.0)
-            for t in range(count):
-                weight = exponential(weights[t] - largest)
-                weights[t] = weight
-                total += weight
-            for t in range(count):
-                weight = weights[t]
+                    query[d], sums[d] = queries[i, head * width + d], 0.0
+                largest = np.float32(-3e38)
+                for t in range(count):
+                    score = np.float32(0.0)
+                    for d in range(width):
+                        score += query[d] * _real(keys[item, head, t, d])  # type: ignore[call-arg]
+                    if len(ladder):
+                        score += ladder[count - t, head]
+                    weights[t] = score
+                    if score > largest:
+                        largest = score
+                total = np.float32(0.0)
+                for t in range(count):
+                    weight = exponential(weights[t] - largest)
+                    weights[t] = weight
+                    total += weight
+                for t in range(count):
+                    weight = weights[t]
+                    for d in range(width):
+                        sums[d] += weight * _real(values[item, head, t, d])  # type: ignore[call-arg]
                 for d in range(width):
-                    sums[d] += weight * values[item, head, t, d]
-            for d in range(width):
-                mixed[i, head * width + d] = sums[d] / total
+                    mixed[i, head * width + d] = sums[d] / total
+        first = last
 
 
 @compiled

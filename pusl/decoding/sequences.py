@@ -76,7 +76,7 @@ def decode_sequences(
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
     longest = max(map(len, texts), default=0) + rules.phrases * (rules.max_phrase_tokens + 2)
     room = SMALL_POOL // (8 * len(engine.decoder) * engine.heads * engine.d_kv * longest)  # keys and values, 4 bytes
-    pool = Pool(engine, min(max(slots, min(4 * slots, room)), len(texts)))
+    pool = Pool(engine, min(max(slots, min(4 * slots, room)), len(texts)), chain=True)
     found: list[list[Phrase]] = [[] for _ in texts]
     run = _Run(engine, pool, rules, sampling or Sampling(), keys or [0] * len(texts))
     while queue or run.rows:
@@ -118,15 +118,18 @@ class _Run:
         """Feeds every row, chooses every row's next token; returns the rows that ended."""
         n = len(self.rows)
         two = np.flatnonzero(self.before >= 0)
-        rows = np.concatenate([np.arange(n), two])
-        columns = np.concatenate([np.ones(n, dtype=np.int64), np.zeros(len(two), dtype=np.int64)])
+        rows = np.sort(np.concatenate([np.arange(n), two]))  # a row's two tokens stand side by side
+        columns = np.ones(len(rows), dtype=np.int64)
+        last = np.arange(n) + np.cumsum(self.before >= 0)
+        first = last[two] - 1
+        columns[first] = 0
         at = self.length + (self.before >= 0)  # place of the last token
-        places = np.concatenate([at, self.length[two]])
+        places = at[rows] - 1 + columns
         total = padded(int(at.max()) + 1)
         # Always two columns, used or not: the shape of a row's products must not depend on its mates.
         distance = np.stack([at - 1, at], 1)[:, :, None] - np.arange(total)
-        ids = np.concatenate([self.last, self.before[two]])
-        logits = self.engine.step(self.pool, ids, rows, columns, places, distance, np.arange(n), chain=True)
+        ids = np.where(columns > 0, self.last[rows], self.before[rows])
+        logits = self.engine.step(self.pool, ids, rows, columns, places, distance, last, chain=True)
         self.length = at + 1
         chosen, logprobs = self._choose(logits)
         return self._advance(chosen, logprobs)
