@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import Trainer
 
-from eval.files import write_rows
+from eval.files import InputError, write_rows
+from pusl.training import TrainConfig, train
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs" / "accelerate").glob("*.yaml"))
 KINDS = {"ddp": "MULTI_GPU", "fsdp": "FSDP", "deepspeed_zero2": "DEEPSPEED"}
@@ -34,11 +36,15 @@ def test_config_is_one_that_accelerate_knows(path: Path) -> None:
     assert path.read_text().startswith("# "), "says what it is for"
 
 
-def test_ddp_trains_on_two_processes(tmp_path: Path) -> None:
+def write_training_data(path: Path) -> None:
     words = ["zeto", "drone", "camera", "mini", "pro", "case", "tablet", "kids", "gps", "leather"]
     pairs = [[words[i % 10], words[i * 3 % 10]] for i in range(64)]
     rows = [{"id": str(i), "text": f"{' '.join(pair)} {i % 7}", "keyphrases": pair} for i, pair in enumerate(pairs)]
-    write_rows(tmp_path / "train.jsonl", rows)
+    write_rows(path, rows)
+
+
+def test_ddp_trains_on_two_processes(tmp_path: Path) -> None:
+    write_training_data(tmp_path / "train.jsonl")
     command = [
         sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CONFIGS[0]), "--num_processes", "2",
         "--main_process_port", "0", "-m", "pusl", "train", "--paradigm", "pusl", "--model", "scratch:tiny",
@@ -51,3 +57,21 @@ def test_ddp_trains_on_two_processes(tmp_path: Path) -> None:
     run = json.loads((tmp_path / "model" / "run.json").read_text())
     assert run["status"] == "finished" and run["steps"] == 2
     assert run["processes"] == 2 and (tmp_path / "model" / "model.safetensors").exists()
+
+
+def test_muon_is_refused_where_no_process_has_a_whole_matrix(tmp_path: Path, monkeypatch) -> None:
+    """accelerate turns FSDP on for GPUs only, so the trainer is told that it is on."""
+    make = Trainer.create_accelerator_and_postprocess
+
+    def with_fsdp(trainer: Trainer) -> None:
+        make(trainer)
+        trainer.is_fsdp_enabled = True
+
+    monkeypatch.setattr(Trainer, "create_accelerator_and_postprocess", with_fsdp)
+    write_training_data(tmp_path / "train.jsonl")
+    config = TrainConfig(
+        paradigm="pusl", model="scratch:tiny", train=str(tmp_path / "train.jsonl"), out=str(tmp_path / "model"),
+        max_steps=2, batch_size=8, vocab_size=300, optimizer="muon",
+    )  # fmt: skip
+    with pytest.raises(InputError, match="use adamw with FSDP or DeepSpeed"):
+        train(config)

@@ -139,7 +139,7 @@ class _Run:
 
     def _prepare(self) -> None:
         config = self.config
-        examples = tqdm(read_examples(str(config.train), columns=config), "read", unit=" items", file=sys.stderr)
+        examples = tqdm(read_examples(str(config.train), columns=config), "read", unit=" items", disable=None)
         summary = prepare(
             examples, self.tokenizer, self.tokens, self.folder.data,
             max_source_length=config.max_source_length, max_phrase_tokens=config.max_phrase_tokens,
@@ -287,7 +287,7 @@ def accelerator_present() -> bool:
 
 def _all_texts(config: TrainConfig) -> Iterator[str]:
     for example in tqdm(
-        read_examples(str(config.train), columns=config), "learn vocabulary", unit=" items", file=sys.stderr
+        read_examples(str(config.train), columns=config), "learn vocabulary", unit=" items", disable=None
     ):
         yield example.text
         yield from example.keyphrases

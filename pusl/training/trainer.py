@@ -28,6 +28,7 @@ from pusl.training.optimizer import Muon
 from pusl.training.record import COMPLETE
 
 PREFIX = "eval_"
+LOG_INTERVAL = 30.0  # seconds between two states of the bar where nobody watches it: a log file
 
 
 class TrainingError(RuntimeError):
@@ -144,8 +145,9 @@ class Progress(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
             self.bar = tqdm(
-                total=state.max_steps, initial=state.global_step, unit="step", file=sys.stderr, desc="train"
-            )
+                total=state.max_steps, initial=state.global_step, unit="step", file=sys.stderr, desc="train",
+                mininterval=0.1 if sys.stderr.isatty() else LOG_INTERVAL,
+            )  # fmt: skip
         self.began = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
