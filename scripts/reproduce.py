@@ -104,7 +104,7 @@ def train_system(study: Study, system: str, seed: int) -> Path:
 
 def predict(study: Study, system: str, seed: int) -> Path:
     """2μ keyphrases for each test item, unless they are there already."""
-    output = study.folder(system, seed) / "predictions.jsonl"
+    output = study.folder(system, seed) / f"predictions-{study.k[1]}.jsonl"
     if not output.exists():
         generate_catalog(train_system(study, system, seed), study.file("test"), output, study.k[1])
     return output
@@ -112,7 +112,7 @@ def predict(study: Study, system: str, seed: int) -> Path:
 
 def scores(study: Study, predictions: Path, truth: str, ks: Sequence[int], name: str) -> dict[str, Any]:
     """Scores of one prediction file, kept beside it."""
-    kept = study.out / "scores" / f"{name}-{truth}.json"
+    kept = study.out / "scores" / f"{name}-{truth}-{study.k[1]}.json"
     if not kept.exists():
         found = evaluate(study.file(truth), predictions, k=ks, train=study.file("train"), bootstrap=1000)
         write_json(kept, dict(found))

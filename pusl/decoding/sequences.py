@@ -121,8 +121,7 @@ class _Run:
         rows = np.sort(np.concatenate([np.arange(n), two]))  # a row's two tokens stand side by side
         columns = np.ones(len(rows), dtype=np.int64)
         last = np.arange(n) + np.cumsum(self.before >= 0)
-        first = last[two] - 1
-        columns[first] = 0
+        columns[last[two] - 1] = 0
         at = self.length + (self.before >= 0)  # place of the last token
         places = at[rows] - 1 + columns
         total = padded(int(at.max()) + 1)
