@@ -101,7 +101,7 @@ def test_too_few_items_for_a_step_is_an_input_error():
 
 
 def test_padding_goes_to_a_multiple_and_is_ignored(tokenizer):
-    batch = Collator("pusl", token_ids(tokenizer), multiple=8)(items(tokenizer))
+    batch = Collator("pusl", token_ids(tokenizer), multiple=8, learn_bok=True)(items(tokenizer))
     for name in ("input_ids", "labels"):
         assert batch[name].shape[1] % 8 == 0
     assert ((batch["input_ids"] == 0) == (batch["attention_mask"] == 0)).all()
@@ -116,7 +116,7 @@ def test_planned_target_lengths_are_the_real_ones(tokenizer, paradigm):
     batch = items(tokenizer, 20)
     totals = np.array([sum(map(len, item.phrases)) for item in batch])
     counts = np.array([len(item.phrases) for item in batch])
-    labels = Collator(paradigm, token_ids(tokenizer), multiple=1)(batch)["labels"]
+    labels = Collator(paradigm, token_ids(tokenizer), multiple=1, learn_bok=True)(batch)["labels"]
     assert (labels != IGNORED).sum(1).tolist() == target_lengths(totals, counts, paradigm, 256).tolist()
 
 
@@ -181,7 +181,8 @@ def test_a_restarted_sequence_may_say_every_keyphrase_of_its_item(tokenizer):
     batch = Collator("pusl", token_ids(tokenizer), order_free=True, multiple=1)([item])
     labels, allowed = batch["labels"][0].tolist(), [sorted(set(row) - {-1}) for row in batch["allowed"].tolist()]
     assert batch["blocks"][0].tolist() == [0] * 4 + [1] * 6
-    assert [ids for label, ids in zip(labels, allowed, strict=True) if label in (10, 12, 13)] == [
+    counted = [label for label in labels if label != IGNORED]
+    assert [ids for label, ids in zip(counted, allowed, strict=True) if label in (10, 12, 13)] == [
         [10, 12, 13], [10, 12, 13], [10, 13],
     ]  # fmt: skip
 
@@ -191,11 +192,28 @@ def test_loss_at_target_positions_only_equals_hugging_face(tokenizer, paradigm):
     tokens = token_ids(tokenizer)
     model = scratch_model("tiny", tokenizer, dropout=0.0, seed=0)
     inputs = Collator(paradigm, tokens)(items(tokenizer, 6))
-    plain = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=inputs["labels"]).loss
     for name in ("batch_number", "items"):
         inputs.pop(name)
+    plain = model(**inputs).loss
     loss = with_loss(model)(**inputs)["loss"] / (inputs["labels"] != IGNORED).sum()
     torch.testing.assert_close(loss, plain, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("order_free", [False, True])
+@pytest.mark.parametrize("restarts", [None, [False, True]])
+def test_bok_is_read_but_not_learned_unless_asked_for(tokenizer, order_free, restarts):
+    tokens = token_ids(tokenizer)
+    item = Item([5, 1], [[10, 11], [12]], restarts=restarts)
+    plain, paper = (
+        Collator("pusl", tokens, order_free=order_free, multiple=1, learn_bok=learn)([item]) for learn in (False, True)
+    )
+    assert paper["labels"][0].tolist() == [tokens.bok, 10, 11, tokens.eok, tokens.bok, 12, tokens.eok]
+    assert plain["labels"][0].tolist() == [IGNORED, 10, 11, tokens.eok, IGNORED, 12, tokens.eok]
+    assert torch.equal(plain["decoder_input_ids"], paper["decoder_input_ids"])
+    assert (plain["decoder_input_ids"] == tokens.bok).sum() == 2
+    if order_free:
+        kept = paper["allowed"][(paper["labels"][0] != tokens.bok)]
+        assert torch.equal(plain["allowed"], kept)
 
 
 def test_order_free_batches_allow_at_least_the_label(tokenizer):

@@ -149,6 +149,7 @@ def test_a_finished_run_is_not_overwritten(files, tmp_path, capsys):
         ({"paradigm": "one2one", "loss": "order-free"}, "one keyphrase per target"),
         ({"paradigm": "one2seq", "restart": 0.5}, "for the paradigm pusl"),
         ({"restart": 1.5}, "from 0 to 1"),
+        ({"paradigm": "one2seq", "learn_bok": True}, "has no <bok>"),
         ({"max_target_length": 20}, "max_phrase_tokens"),
         ({"paradigm": "seq"}, "one2one"),
         ({"dropout": 1.5}, "below 1"),

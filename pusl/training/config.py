@@ -60,6 +60,7 @@ class TrainConfig(Columns):
         "pusl: chance that a keyphrase opens a sequence of its own, seeing none before it (1: one2one)",
         minimum=0.0,
     )
+    learn_bok: bool = option(False, "pusl: count <bok> in the loss as the paper does; the decoder writes it anyway")
     mu: float | None = option(
         None, "mean keyphrases per item that scores and defaults refer to (default: the training file's)", minimum=0.0
     )
@@ -132,6 +133,8 @@ def resolve(config: TrainConfig) -> TrainConfig:
         raise InputError("'loss' order-free is for one2seq, groov and pusl; one2one has one keyphrase per target")
     if config.restart and (config.paradigm != "pusl" or config.restart > 1):
         raise InputError(f"'restart' is {config.restart}; it is a chance from 0 to 1, for the paradigm pusl")
+    if config.learn_bok and config.paradigm != "pusl":
+        raise InputError(f"'learn_bok' is for the paradigm pusl; {config.paradigm} has no <bok>")
     optimizer = config.optimizer or ("muon" if config.shape else "adamw")
     rate = MUON_RATE if optimizer == "muon" else SCRATCH_RATES.get(config.shape, PRETRAINED_RATE)
     opened: dict[str, Any] = {"optimizer": optimizer, "lr": rate, "batch_size": 64 if config.shape else 32}

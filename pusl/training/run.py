@@ -166,8 +166,9 @@ class _Run:
             _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
         every = config.eval_every or max(1, math.ceil(self.max_steps / EVALUATIONS))
         collator = Collator(
-            config.paradigm, self.tokens, config.max_target_length, config.order_free, config.pad_multiple
-        )
+            config.paradigm, self.tokens, config.max_target_length, config.order_free, config.pad_multiple,
+            learn_bok=config.learn_bok,
+        )  # fmt: skip
         trainer = KeyphraseTrainer(
             plan=self.plan, score=self._score if self.dev else None, keep=self._keep, metric=config.metric,
             patience=config.patience, seed=config.seed, workers=config.workers, muon=config.optimizer == "muon",
