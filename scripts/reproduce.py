@@ -60,6 +60,7 @@ class Study:
     systems: Sequence[str]
     options: dict[str, Any]  # training settings of every system
     post: dict[str, Any]  # settings of post-training's selection
+    post_epochs: float | None = None  # over the selected items
 
     def file(self, name: str) -> Path:
         """`test` -> the folder's test.jsonl or test.jsonl.gz."""
@@ -94,7 +95,8 @@ def train_system(study: Study, system: str, seed: int) -> Path:
     started = (model / "run.json").exists()
     if system == "pusl-pt":
         base = study.folder("pusl", seed) / "model"
-        config = config_of(study, "pusl-pt", seed, epochs=max(POST_EPOCHS * study.epochs, 0.01), lr=None)
+        epochs = study.post_epochs or max(POST_EPOCHS * study.epochs, 0.01)
+        config = config_of(study, "pusl-pt", seed, epochs=epochs, lr=None)
         selection = Selection(selection_seed=seed, **study.post)
         result, _ = post_train(base, model, config, selection, resume=started, workers=1)
     else:
@@ -203,6 +205,9 @@ def main() -> None:
     parser.add_argument(
         "--post", nargs="*", default=[], metavar="KEY=VALUE", help="settings of post-training's selection (JSON values)"
     )
+    parser.add_argument(
+        "--post-epochs", type=float, help=f"epochs of post-training (default: {POST_EPOCHS} of the epochs before)"
+    )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="these")
     parser.add_argument("--train-only", action="store_true", help="train what is missing and stop")
     args = parser.parse_args()
@@ -215,7 +220,9 @@ def main() -> None:
     mu = mean_keyphrases(find(args.data, "train"))
     double = args.k or 2 * mu
     k = (max(1, math.floor(double / 2 + 0.5)), max(1, math.floor(double + 0.5)))
-    study = Study(args.data, args.out, args.model, args.seeds, args.epochs or 0.0, k, args.systems, options, post)
+    study = Study(
+        args.data, args.out, args.model, args.seeds, args.epochs or 0.0, k, args.systems, options, post, args.post_epochs
+    )
     if not args.epochs:
         study = dataclasses.replace(study, epochs=affordable_epochs(study, args.budget))
     if args.train_only:
