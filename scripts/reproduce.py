@@ -221,7 +221,16 @@ def main() -> None:
     double = args.k or 2 * mu
     k = (max(1, math.floor(double / 2 + 0.5)), max(1, math.floor(double + 0.5)))
     study = Study(
-        args.data, args.out, args.model, args.seeds, args.epochs or 0.0, k, args.systems, options, post, args.post_epochs
+        args.data,
+        args.out,
+        args.model,
+        args.seeds,
+        args.epochs or 0.0,
+        k,
+        args.systems,
+        options,
+        post,
+        args.post_epochs,
     )
     if not args.epochs:
         study = dataclasses.replace(study, epochs=affordable_epochs(study, args.budget))
