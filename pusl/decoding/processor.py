@@ -30,6 +30,7 @@ class TopKKeyphrasesLogitsProcessor(LogitsProcessor):
     keyphrase, and a keyphrase of `max_phrase_tokens` tokens is closed. The paper prints EOK for BOK in
     the first rule and `eos_counts` for `eok_count` in the second. Repeats are allowed, as in the paper:
     whoever wants k DIFFERENT keyphrases needs a search between whole phrases (`KeyphraseGenerator`).
+    Forced marks get the score 0: a PUSL model is not taught `<bok>`, this rule writes it.
 
     Args:
         bok, eok, eos: ids of the marks.
