@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument(
         "--post-epochs", type=float, help=f"epochs of post-training (default: {POST_EPOCHS} of the epochs before)"
     )
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="these")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="what to train")
     parser.add_argument("--train-only", action="store_true", help="train what is missing and stop")
     args = parser.parse_args()
     options, post = (
@@ -221,17 +221,9 @@ def main() -> None:
     double = args.k or 2 * mu
     k = (max(1, math.floor(double / 2 + 0.5)), max(1, math.floor(double + 0.5)))
     study = Study(
-        args.data,
-        args.out,
-        args.model,
-        args.seeds,
-        args.epochs or 0.0,
-        k,
-        args.systems,
-        options,
-        post,
-        args.post_epochs,
-    )
+        data=args.data, out=args.out, model=args.model, seeds=args.seeds, epochs=args.epochs or 0.0, k=k,
+        systems=args.systems, options=options, post=post, post_epochs=args.post_epochs,
+    )  # fmt: skip
     if not args.epochs:
         study = dataclasses.replace(study, epochs=affordable_epochs(study, args.budget))
     if args.train_only:

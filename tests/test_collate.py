@@ -187,14 +187,18 @@ def test_a_restarted_sequence_may_say_every_keyphrase_of_its_item(tokenizer):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("paradigm", ["one2seq", "pusl"])
-def test_loss_at_target_positions_only_equals_hugging_face(tokenizer, paradigm):
+@pytest.mark.parametrize(("paradigm", "learn_bok"), [("one2seq", False), ("pusl", True), ("pusl", False)])
+def test_loss_at_target_positions_only_equals_hugging_face(tokenizer, paradigm, learn_bok):
     tokens = token_ids(tokenizer)
     model = scratch_model("tiny", tokenizer, dropout=0.0, seed=0)
-    inputs = Collator(paradigm, tokens)(items(tokenizer, 6))
+    inputs = Collator(paradigm, tokens, learn_bok=learn_bok)(items(tokenizer, 6))
+    whole = Collator(paradigm, tokens, learn_bok=True)(items(tokenizer, 6))["labels"]
+    plain = model(
+        input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=inputs["labels"],
+        decoder_input_ids=model._shift_right(whole),
+    ).loss  # fmt: skip
     for name in ("batch_number", "items"):
         inputs.pop(name)
-    plain = model(**inputs).loss
     loss = with_loss(model)(**inputs)["loss"] / (inputs["labels"] != IGNORED).sum()
     torch.testing.assert_close(loss, plain, rtol=1e-5, atol=1e-6)
 

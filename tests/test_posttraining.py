@@ -35,7 +35,10 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("model") / "pusl"
     train(
-        TrainConfig(model="scratch:tiny", train=str(catalog), out=str(out), vocab_size=330, batch_size=12, max_steps=40)
+        TrainConfig(
+            model="scratch:tiny", train=str(catalog), out=str(out), vocab_size=330, batch_size=12, max_steps=80,
+            order="frequency",  # with a fixed order Algorithm 1 seldom repeats itself, so that items can be completed
+        )  # fmt: skip
     )
     return out
 
@@ -68,11 +71,7 @@ def test_draw_is_a_fixed_sample_in_file_order() -> None:
 
 
 def test_selection_takes_rich_items_and_completes_sparse_ones(catalog: Path, model: Path, tmp_path: Path) -> None:
-    as_in_the_paper = select(model, catalog, tmp_path / "p", Selection(k=4), workers=1)["synthetic"]
-    assert as_in_the_paper["kept"] + as_in_the_paper["rejected"] == 32
-    assert as_in_the_paper["rejected"] > 0  # this small model repeats itself
-    unique = Selection(k=4, allow_repeats=False)
-    report = select(model, catalog, tmp_path / "s", unique, workers=1)
+    report = select(model, catalog, tmp_path / "s", Selection(k=4), workers=1)
     assert report["mu"] == 2.0 and report["raw"]["kept"] == 16
     part = report["synthetic"]
     assert part["candidates"] == 32 and part["kept"] + part["rejected"] == 32 and part["kept"] > 0
@@ -83,7 +82,7 @@ def test_selection_takes_rich_items_and_completes_sparse_ones(catalog: Path, mod
         assert len({normalize(p) for p in example.keyphrases}) == len(example.keyphrases) > report["mu"]
         assert example.keyphrases[: len(original[example.id].keyphrases)] == original[example.id].keyphrases
     again = (tmp_path / "s" / "selected.jsonl").stat().st_mtime_ns
-    assert select(model, catalog, tmp_path / "s", unique, workers=1) == report
+    assert select(model, catalog, tmp_path / "s", Selection(k=4), workers=1) == report
     assert (tmp_path / "s" / "selected.jsonl").stat().st_mtime_ns == again  # a finished selection is used again
 
 

@@ -9,7 +9,6 @@ share them, and nothing is ever dropped or repeated.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -155,7 +154,7 @@ class Collator:
     """Items -> tensors for one paradigm. `order_free` asks for the lists of the multi-softmax loss.
 
     `<bok>` is no answer that has to be learned: the decoder writes it by itself. Counting it all the same
-    (`learn_bok`) costs a random model a good part of its first steps (docs/LOG.md).
+    (`learn_bok`) makes models from scratch worse at what counts (docs/LOG.md).
     """
 
     paradigm: str
@@ -167,32 +166,25 @@ class Collator:
 
     def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
         packed = self.paradigm == "one2one" or items[0].restarts is not None
-        rows = [self._counted(self._packed(item) if packed else self._sequence(item)) for item in items]
+        rows = [self._packed(item) if packed else self._sequence(item) for item in items]
         source = _pad([item.source for item in items], self.tokens.pad, self.multiple)  # (B, S)
         lengths = torch.tensor([len(item.source) for item in items])
+        labels = _pad([row["labels"] for row in rows], IGNORED, self.multiple)  # (B, T)
+        counted = (labels != self.tokens.bok) | self.learn_bok
         batch = {
             "input_ids": source,
             "attention_mask": (torch.arange(source.shape[1]) < lengths[:, None]).long(),
             "decoder_input_ids": _pad([row["inputs"] for row in rows], self.tokens.pad, self.multiple),  # (B, T)
-            "labels": _pad([row["labels"] for row in rows], IGNORED, self.multiple),
+            "labels": labels.where(counted, IGNORED),
             "batch_number": items[0].batch,
             "items": len(items),
         }
         if packed:
             batch["blocks"] = _pad([row["blocks"] for row in rows], -1, self.multiple)
         if self.order_free:
-            batch["allowed"] = _pad([ids for row in rows for ids in row["allowed"]], UNUSED, 1)  # (N, M)
+            allowed = _pad([ids for row in rows for ids in row["allowed"]], UNUSED, 1)  # one row per target token
+            batch["allowed"] = allowed[counted[labels != IGNORED]]  # (N, M)
         return batch
-
-    def _counted(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with its `<bok>` positions left out of the loss."""
-        if self.learn_bok:
-            return row
-        counted = [label != self.tokens.bok for label in row["labels"]]
-        row["labels"] = [label if counts else IGNORED for label, counts in zip(row["labels"], counted, strict=True)]
-        if self.order_free:
-            row["allowed"] = list(itertools.compress(row["allowed"], counted))
-        return row
 
     def _sequence(self, item: Item) -> dict[str, Any]:
         labels, fitted = build_target(item.phrases, self.paradigm, self.tokens, self.max_target_length)
