@@ -36,9 +36,14 @@ def model(catalog: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("model") / "pusl"
     train(
         TrainConfig(
-            model="scratch:tiny", train=str(catalog), out=str(out), vocab_size=330, batch_size=12, max_steps=80,
+            model="scratch:tiny",
+            train=str(catalog),
+            out=str(out),
+            vocab_size=330,
+            batch_size=12,
+            max_steps=80,
             order="frequency",  # with a fixed order Algorithm 1 seldom repeats itself, so that items can be completed
-        )  # fmt: skip
+        )
     )
     return out
 
