@@ -121,6 +121,18 @@ def test_pretrained_folders_train_on_and_untied_heads_survive_training_and_resum
     assert not torch.equal(reloaded.lm_head.weight, reloaded.shared.weight)
 
 
+def test_a_run_older_than_the_option_goes_on_with_bok_learned(files, tmp_path):
+    config = settings(files, tmp_path / "model", max_steps=1, dev=None)
+    train(config)
+    path = tmp_path / "model" / "run.json"
+    record = json.loads(path.read_text())
+    del record["config"]["learn_bok"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=r"--learn-bok is False, but the run .* began with True"):
+        train(config, resume=True)
+    assert train(dataclasses.replace(config, learn_bok=True), resume=True).finished
+
+
 def test_a_finished_run_is_not_overwritten(files, tmp_path, capsys):
     config = settings(files, tmp_path / "model", max_steps=1, dev=None)
     train(config)

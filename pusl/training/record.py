@@ -146,7 +146,8 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 def check_same(config: TrainConfig, record: RunRecord, out: Path) -> None:
     """A run goes on only with the settings and data it began with."""
-    for name, began in record["config"].items():
+    older = {"learn_bok": config.paradigm == "pusl"}  # what runs did that are older than the option
+    for name, began in {**older, **record["config"]}.items():
         now = getattr(config, name, began)
         if name not in FREE and now != began:
             raise InputError(
