@@ -110,7 +110,7 @@ def post_train(
     """Selects items in `out/selection`, then trains `model` on them; the best model stands in `out`.
 
     `train_config` holds the training file and what was asked for; the rest follows the first run:
-    its paradigm, loss and order, and half its learning rate.
+    its paradigm, loss, order and restarts, and half its learning rate.
     """
     from pusl.training import train
 
@@ -122,7 +122,8 @@ def post_train(
         train_config, model=str(model), paradigm=meta["paradigm"], loss=meta.get("loss"),
         order=meta.get("order", "shuffle"),
         train=str(out / "selection" / "selected.jsonl"), out=str(out),
-        max_source_length=meta["defaults"]["max_source_length"], mu=report["mu"], **_pace(model, train_config),
+        max_source_length=meta["defaults"]["max_source_length"], mu=report["mu"],
+        **_from_first_run(model, meta["paradigm"], train_config),
     )  # fmt: skip
     result = train(config, resume=resume, force=force)
     if result.finished:  # what the model invented for itself is no training label
@@ -130,15 +131,19 @@ def post_train(
     return result, report
 
 
-def _pace(model: str | Path, asked: TrainConfig) -> dict[str, Any]:
-    """Optimizer and learning rate: what was asked for, or the model's own optimizer at half its rate (paper)."""
+def _from_first_run(model: str | Path, paradigm: str, asked: TrainConfig) -> dict[str, Any]:
+    """Restarts and marks as the model learned them, its optimizer at half its rate (paper) unless asked otherwise."""
     run = Path(model) / "run.json"
     first = json.loads(run.read_text(encoding="utf-8"))["config"] if run.is_file() else {}
+    # A run without the option is older than it and counted <bok>.
+    same = {
+        "restart": first.get("restart", 0.0),
+        "learn_bok": first.get("learn_bok", bool(first) and paradigm == "pusl"),
+    }
     own = first.get("optimizer", "adamw")
     optimizer = asked.optimizer or own
-    if asked.lr is not None or optimizer != own:
-        return {"optimizer": optimizer, "lr": asked.lr}
-    return {"optimizer": optimizer, "lr": float(first.get("lr", PRETRAINED_RATE)) / 2}
+    rate = float(first.get("lr", PRETRAINED_RATE)) / 2 if asked.lr is None and optimizer == own else asked.lr
+    return {**same, "optimizer": optimizer, "lr": rate}
 
 
 def select(

@@ -113,3 +113,15 @@ def test_the_command_trains_again_and_keeps_what_belongs_to_the_data(
     assert load_labels(out) == load_labels(model)
     assert main(words) == 2 and "finished run" in capsys.readouterr().err
     assert main([*words, "--resume"]) == 0
+
+
+def test_restarts_and_marks_follow_the_first_run(catalog: Path, tmp_path: Path) -> None:
+    first = TrainConfig(
+        model="scratch:tiny", train=str(catalog), out=str(tmp_path / "m"), vocab_size=330, batch_size=12, max_steps=2,
+        restart=0.5, learn_bok=True,
+    )  # fmt: skip
+    train(first)
+    words = ["post-train", "--model", str(tmp_path / "m"), "--train", str(catalog), "--out", str(tmp_path / "pt")]
+    assert main([*words, "--max-steps", "1", "--batch-size", "12", "--sources", "raw"]) == 0
+    second = json.loads((tmp_path / "pt" / "run.json").read_text())["config"]
+    assert second["restart"] == 0.5 and second["learn_bok"] is True

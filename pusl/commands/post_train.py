@@ -21,7 +21,8 @@ from pusl.posttraining import Selection
 from pusl.training.config import TrainConfig
 
 INHERITED = (
-    "paradigm", "model", "train", "out", "loss", "order", "max_source_length", "vocab_size", "fp16", "mu",
+    "paradigm", "model", "train", "out", "loss", "order", "restart", "learn_bok", "max_source_length", "vocab_size",
+    "fp16", "mu",
 )  # fmt: skip
 
 
