@@ -13,6 +13,7 @@ from pusl.checkpoint import scratch_model
 from pusl.targets import build_rows
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, segments, target_lengths
+from pusl.training.config import TrainConfig, micro_batches
 from pusl.training.objective import IGNORED, with_loss, without_loss
 
 rng = np.random.default_rng(0)
@@ -93,6 +94,25 @@ def test_processes_share_the_micro_batches_of_a_step(world):
     interleaved = [batch for group in zip(*samplers, strict=True) for batch in group]
     assert [draw[0].batch for draw in interleaved] == [2 * len(plan) + number for number in range(len(plan))]
     assert [[draw.index for draw in batch] for batch in interleaved] == [batch.tolist() for batch in plan.epoch(2)]
+
+
+def test_every_step_mixes_lengths():
+    sources, targets = rng.integers(5, 20, 2000), rng.geometric(1 / 30, 2000)
+    plan = BatchPlan(sources, targets, 8, multiple=4)
+    middle = np.median(targets)
+    batches = plan.epoch(1)
+    for step in range(0, len(batches), 4):
+        means = [targets[batch].mean() for batch in batches[step : step + 4]]
+        assert means == sorted(means) and means[0] < middle < means[-1]
+    first = [batches[step] for step in range(0, len(batches), 4)]
+    assert any(first[i].max() > first[i + 1].max() for i in range(5)), "the steps themselves are shuffled"
+
+
+def test_a_handful_of_items_trains_without_being_told_how(tokenizer):
+    for items, size, processes, wanted in ((3, 64, 1, 3), (1, 32, 1, 1), (500, 64, 2, 2), (500, 12, 1, 1)):
+        assert micro_batches(TrainConfig(batch_size=size), items, processes) == wanted
+    assert micro_batches(TrainConfig(batch_size=64, accumulation=1), 500, 1) == 1
+    assert micro_batches(TrainConfig(batch_size=64, tokens_per_batch=500), 500, 1) == 1
 
 
 def test_too_few_items_for_a_step_is_an_input_error():

@@ -1,10 +1,12 @@
 """Items -> padded batches of like lengths under a token budget.
 
 Items are sorted by (rounded target length, rounded source length), equals shuffled anew every epoch,
-and cut into batches of about equal cost: rows × (longest source + longest target). The cuts depend
-only on the lengths, so every epoch has the same number of batches; that number is a multiple of
+and cut into micro-batches of about equal cost: rows × (longest source + longest target). The cuts depend
+only on the lengths, so every epoch has the same number of them; that number is a multiple of
 processes × accumulation, so every optimizer step sums the same micro-batches however many processes
-share them, and nothing is ever dropped or repeated.
+share them, and nothing is ever dropped or repeated. A step takes its micro-batches from different
+lengths, short to long: items with one keyphrase and items with thirty are different things to learn, and a
+step that sees only one kind pulls the model to and fro (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class BatchPlan:
         self, sources: np.ndarray, targets: np.ndarray, rows: float, *, tokens: int | None = None, multiple: int = 1,
         seed: int = 0,
     ) -> None:  # fmt: skip
-        self.seed, self.count = seed, len(sources)
+        self.seed, self.count, self.multiple = seed, len(sources), multiple
         if self.count < multiple:
             raise InputError(
                 f"{self.count} items cannot fill {multiple} micro-batches a step (processes × accumulation); "
@@ -76,7 +78,9 @@ class BatchPlan:
         random = np.random.default_rng((self.seed, epoch))
         shuffled = random.permutation(self.count)
         items = shuffled[np.argsort(self._key[shuffled], kind="stable")]
-        return [items[self._cuts[i] : self._cuts[i + 1]] for i in random.permutation(len(self))]
+        strata = np.arange(len(self)).reshape(self.multiple, -1)  # a step takes one batch of each row
+        order = random.permuted(strata, axis=1).T.ravel()
+        return [items[self._cuts[i] : self._cuts[i + 1]] for i in order]
 
 
 def _key(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
