@@ -1,7 +1,7 @@
 """python scripts/reproduce.py DATA --out RUNS --model scratch:mini --seeds 0 1 2 --budget 240
 
 Trains One2One, One2Seq, GROOV, PUSL, PUSL with the order-free loss and PUSL+PT on one data folder (train,
-dev and test as .jsonl or .jsonl.gz) with the same number of epochs, generates 2μ keyphrases with each, and writes
+dev and test as .jsonl or .jsonl.gz) with the same number of steps, generates 2μ keyphrases with each, and writes
 RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@μ, #K@2μ, B@μ, B@2μ,
 F1@O, mean over seeds and spread, beside kNN and SVM predictions where they are given.
 
@@ -40,11 +40,14 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "pusl": ("PUSL", {"paradigm": "pusl"}),
     "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
     "pusl-re": ("PUSL, restarts", {"paradigm": "pusl", "restart": 0.5}),
+    "pusl-rich": ("PUSL, rich items", {"paradigm": "pusl", "restart": 0.5}),  # those with more than μ
+    "one2one-rich": ("One2One, rich items", {"paradigm": "one2one"}),
+    "one2seq-rich": ("One2Seq, rich items", {"paradigm": "one2seq"}),
     "pusl-bok": ("PUSL, <bok> learned", {"paradigm": "pusl", "learn_bok": True}),
-    "pusl-pt": ("PUSL+PT", {"paradigm": "pusl"}),  # trained again from "pusl"
+    "pusl-pt": ("PUSL+PT", {"paradigm": "pusl", "restart": 0.5}),
 }
-DEFAULT_SYSTEMS = [name for name in SYSTEMS if name != "pusl-bok"]
-POST_EPOCHS = 0.3  # of the first run (paper: 3 after 10)
+DEFAULT_SYSTEMS = [name for name in SYSTEMS if name != "pusl-bok" and not name.endswith("-rich")]
+POST_SHARE = 0.5  # of PUSL+PT's steps
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,13 @@ class Study:
     out: Path
     model: str
     seeds: Sequence[int]
-    epochs: float
+    steps: int  # of every system
+    mu: float  # keyphrases per training item
     k: tuple[int, int]
     systems: Sequence[str]
     options: dict[str, Any]  # training settings of every system
     post: dict[str, Any]  # settings of post-training's selection
-    post_epochs: float | None = None  # over the selected items
+    post_share: float = POST_SHARE  # of PUSL+PT's steps
 
     def file(self, name: str) -> Path:
         """`test` -> the folder's test.jsonl or test.jsonl.gz."""
@@ -83,9 +87,11 @@ def config_of(study: Study, system: str, seed: int, **more: Any) -> TrainConfig:
     """The training settings that all systems share, and the system's own."""
     settings: dict[str, Any] = {
         "model": study.model, "train": str(study.file("train")), "dev": str(study.file("dev")),
-        "out": str(study.folder(system, seed) / "model"), "epochs": study.epochs, "seed": seed,
+        "out": str(study.folder(system, seed) / "model"), "max_steps": study.steps, "seed": seed,
         **study.options, **SYSTEMS[system][1], **more,
     }  # fmt: skip
+    if system.endswith("-rich"):
+        settings["min_keyphrases"] = math.floor(study.mu) + 1
     return TrainConfig(**settings)
 
 
@@ -94,11 +100,15 @@ def train_system(study: Study, system: str, seed: int) -> Path:
     model = study.folder(system, seed) / "model"
     started = (model / "run.json").exists()
     if system == "pusl-pt":
-        base = study.folder("pusl", seed) / "model"
-        epochs = study.post_epochs or max(POST_EPOCHS * study.epochs, 0.01)
-        config = config_of(study, "pusl-pt", seed, epochs=epochs, lr=None)
-        selection = Selection(selection_seed=seed, **study.post)
-        result, _ = post_train(base, model, config, selection, resume=started, workers=1)
+        base = model.with_name("base")
+        last = max(1, round(study.post_share * study.steps))
+        first = config_of(study, system, seed, out=str(base), max_steps=study.steps - last)
+        result = train(first, resume=(base / "run.json").exists())
+        if result.finished:
+            # Half the rate, post-training's default, is for models that were trained for long (docs/LOG.md).
+            second = config_of(study, system, seed, max_steps=last, lr=result.record["config"]["lr"])
+            selection = Selection(selection_seed=seed, **study.post)
+            result, _ = post_train(base, model, second, selection, resume=started, workers=1)
     else:
         result = train(config_of(study, system, seed), resume=started)
     if not result.finished:
@@ -168,24 +178,19 @@ def faithful(study: Study, given: dict[str, Path]) -> str:
     return faithfulness([(seen, full)], ks, study.out / "faithfulness.svg")
 
 
-def affordable_epochs(study: Study, budget: float) -> float:
-    """Epochs that fit the budget in minutes, from 30 timed steps of each system (kept in timing.json)."""
+def affordable_steps(study: Study, budget: float) -> int:
+    """Steps that fit the budget in minutes, from 30 timed steps of each system (kept in timing.json)."""
     kept = study.out / "timing.json"
     if not kept.exists():
         seconds = {}
         for system in study.systems:
-            if system == "pusl-pt":
-                continue
             began = time.perf_counter()
             probe = config_of(study, system, 0, out=str(study.out / "probe" / system), max_steps=30, dev=None)
             record = train(probe, force=True).record
-            spent = record["timings"].get("train", time.perf_counter() - began)
-            batch = record["config"]["batch_size"]
-            seconds[system] = spent / 30 * record["summary"]["trained"] / batch
+            seconds[system] = record["timings"].get("train", time.perf_counter() - began) / 30
         write_json(kept, seconds)
     each = json.loads(kept.read_text(encoding="utf-8"))
-    per_epoch = (sum(each.values()) + ("pusl-pt" in study.systems) * 0.5 * each.get("pusl", 0.0)) * len(study.seeds)
-    return float(round(max(0.1, 0.75 * 60 * budget / per_epoch), 1))
+    return max(10, round(0.75 * 60 * budget / (sum(each.values()) * len(study.seeds))))
 
 
 def main() -> None:
@@ -195,7 +200,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for models, predictions and table.md")
     parser.add_argument("--model", default="scratch:tiny", help="what to train from")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--epochs", type=float, help="epochs for every system (default: what --budget allows)")
+    parser.add_argument("--steps", type=int, help="optimizer steps of every system (default: what --budget allows)")
     parser.add_argument("--budget", type=float, default=60, help="minutes for the whole study (default: 60)")
     parser.add_argument("-k", type=int, help="keyphrases per item (default: 2μ of the training labels)")
     parser.add_argument("--predictions", nargs="*", default=[], metavar="NAME=FILE", help="baselines to put beside")
@@ -206,7 +211,10 @@ def main() -> None:
         "--post", nargs="*", default=[], metavar="KEY=VALUE", help="settings of post-training's selection (JSON values)"
     )
     parser.add_argument(
-        "--post-epochs", type=float, help=f"epochs of post-training (default: {POST_EPOCHS} of the epochs before)"
+        "--post-share",
+        type=float,
+        default=POST_SHARE,
+        help=f"share of PUSL+PT's steps that are post-training (default: {POST_SHARE})",
     )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="what to train")
     parser.add_argument("--train-only", action="store_true", help="train what is missing and stop")
@@ -215,17 +223,17 @@ def main() -> None:
         {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in pairs)}
         for pairs in (args.set, args.post)
     )
-    if "pusl-pt" in args.systems and "pusl" not in args.systems:
-        parser.error("pusl-pt is trained from pusl: name both in --systems")
+    if not 0 < args.post_share < 1:
+        parser.error(f"--post-share {args.post_share}: expected a share between 0 and 1")
     mu = mean_keyphrases(find(args.data, "train"))
     double = args.k or 2 * mu
     k = (max(1, math.floor(double / 2 + 0.5)), max(1, math.floor(double + 0.5)))
     study = Study(
-        data=args.data, out=args.out, model=args.model, seeds=args.seeds, epochs=args.epochs or 0.0, k=k,
-        systems=args.systems, options=options, post=post, post_epochs=args.post_epochs,
+        data=args.data, out=args.out, model=args.model, seeds=args.seeds, steps=args.steps or 0, mu=mu, k=k,
+        systems=args.systems, options=options, post=post, post_share=args.post_share,
     )  # fmt: skip
-    if not args.epochs:
-        study = dataclasses.replace(study, epochs=affordable_epochs(study, args.budget))
+    if not args.steps:
+        study = dataclasses.replace(study, steps=affordable_steps(study, args.budget))
     if args.train_only:
         for seed in study.seeds:
             for system in study.systems:
@@ -234,7 +242,7 @@ def main() -> None:
     given = {name: check_input(path) for name, path in (pair.split("=", 1) for pair in args.predictions)}
     began = time.perf_counter()
     parts = [
-        f"## {args.data.name}: {args.model}, {study.epochs} epochs, seeds {', '.join(map(str, args.seeds))}",
+        f"## {args.data.name}: {args.model}, {study.steps} steps, seeds {', '.join(map(str, args.seeds))}",
         f"μ = {mu:.2f}; k = {k[0]} and {k[1]}. Percent except #K; mean ± standard deviation over seeds.",
         f"`{' '.join(['python', *sys.argv])}`",
         table(study, "test", given),

@@ -68,6 +68,9 @@ class TrainConfig(Columns):
         minimum=0.0,
     )
     learn_bok: bool = option(False, "pusl: count <bok> in the loss as the paper does; the decoder writes it anyway")
+    min_keyphrases: int = option(
+        1, "train on items with at least this many: where most labels are missing, the others teach little", minimum=1
+    )
     mu: float | None = option(
         None, "mean keyphrases per item that scores and defaults refer to (default: the training file's)", minimum=0.0
     )

@@ -34,7 +34,7 @@ class Summary:
     """What the training file holds. μ counts every item, as `eval` does."""
 
     items: int  # in the file
-    trained: int  # with at least one keyphrase
+    trained: int  # with at least min_keyphrases
     labels: int
     mu: float
     longest_phrase: int  # in tokens
@@ -44,7 +44,7 @@ class Summary:
 
 def prepare(
     examples: Iterable[Example], tokenizer: Any, tokens: TokenIds, folder: Path, *, max_source_length: int,
-    max_phrase_tokens: int,
+    max_phrase_tokens: int, min_keyphrases: int = 1,
 ) -> Summary:  # fmt: skip
     """Tokenizes examples into `folder`; summary.json is written last and marks it as complete."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -70,7 +70,7 @@ def prepare(
             rows = [[known[word] for word in words] for _, words in kept]
             fitting = [[number for number in row if usable[number]] for row in rows]
             dropped += sum(map(len, rows)) - sum(map(len, fitting))
-            chosen = [(text, row) for (text, _), row in zip(kept, fitting, strict=True) if row]
+            chosen = [(text, row) for (text, _), row in zip(kept, fitting, strict=True) if len(row) >= min_keyphrases]
             for ids in encode_texts(tokenizer, [text for text, _ in chosen], max_source_length + 1):
                 cut += len(ids) > max_source_length
                 sources.add([*ids[: max_source_length - 1], tokens.eos])
@@ -80,7 +80,8 @@ def prepare(
             trained += len(chosen)
         longest = int(max(phrases.lengths, default=0))
     if not trained:
-        raise InputError("the training file has no item with a keyphrase; there is nothing to learn")
+        few = "a keyphrase" if min_keyphrases == 1 else f"{min_keyphrases} keyphrases (--min-keyphrases)"
+        raise InputError(f"the training file has no item with {few}; there is nothing to learn")
     counts.save(folder / "counts.npy", len(known))
     save_labels(folder, known)
     summary = Summary(items, trained, len(known), occurrences / items, longest, dropped, cut)

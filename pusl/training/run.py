@@ -145,6 +145,7 @@ class _Run:
         summary = prepare(
             examples, self.tokenizer, self.tokens, self.folder.data,
             max_source_length=config.max_source_length, max_phrase_tokens=config.max_phrase_tokens,
+            min_keyphrases=config.min_keyphrases,
         )  # fmt: skip
         if summary.dropped_phrases:
             _say(f"{summary.dropped_phrases} keyphrases are blank or longer than --max-phrase-tokens and were left out")
