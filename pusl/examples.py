@@ -143,6 +143,18 @@ def examples_of(
         yield Example(item, text, phrases, counts, _plain(time) if time != "" else None, group or None, extra)
 
 
+def known_keyphrases(row: Row, columns: Columns, line: int, *, table: bool) -> list[str]:
+    """The keyphrases that an item has already; none where the column is absent or empty.
+
+    >>> known_keyphrases({"id": "a", "keyphrases": '["red shoe", "boot"]'}, STANDARD, 1, table=True)
+    ['red shoe', 'boot']
+    """
+    if row.get(columns.keyphrases_column) is None:
+        return []
+    split = table or columns.separator is not None
+    return _Place("", line, table).labels(row, replace(columns, counts_column=""), split, labeled=False)[0]
+
+
 def render_text(row: Row, template: str, path: str | Path, number: int) -> str:
     """The text a template gives for one row.
 

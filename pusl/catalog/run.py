@@ -39,6 +39,7 @@ class Options:
     k: int
     decoding: Row = field(default_factory=dict)  # passed on to `generate` as keyword arguments
     explain: bool = False
+    complete: bool = False  # go on behind the keyphrases that items have already
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class ShardJob:
 
     def start(self) -> Callable[[Chunk], bytes]:
         """Loads the model and returns the function shard -> part file."""
-        generator, source = self.spec.load(), open_source(self.input, self.columns)
+        generator, source = self.spec.load(), open_source(self.input, self.columns, self.options.complete)
 
         def work(chunk: Chunk) -> bytes:
             if not chunk.payload:
@@ -82,21 +83,24 @@ class Summary:
 
 
 def generate_shard(generator: Predictor, items: Sequence[Item], options: Options) -> tuple[list[Row], Row]:
-    """The prediction rows of one shard, in order, and counts. Equal texts are computed once."""
-    hopeless = {item.text: reason for item in items if (reason := why_hopeless(item.text))}
-    texts = list(dict.fromkeys(item.text for item in items if item.text not in hopeless))
-    found = generator.generate(texts, options.k, **options.decoding) if texts else []
+    """The prediction rows of one shard, in order, and counts. Equal items are computed once."""
+    keys = [(item.text, item.known) for item in items]
+    hopeless = {key: reason for key in keys if (reason := why_hopeless(key[0]))}
+    tasks = list(dict.fromkeys(key for key in keys if key not in hopeless))
+    texts = [text for text, _ in tasks]
+    more: Row = {"known": [known for _, known in tasks]} if options.complete else {}
+    found = generator.generate(texts, options.k, **options.decoding, **more) if texts else []
     if len(found) != len(texts):
         raise RuntimeError(f"the generator gave {len(found)} predictions for {len(texts)} texts")
-    answers = {text: _answer(prediction) for text, prediction in zip(texts, found, strict=True)}
-    if options.explain and texts:
+    answers = {key: _answer(prediction) for key, prediction in zip(tasks, found, strict=True)}
+    if options.explain:
         explain_all(generator, answers)
-    for text, reason in hopeless.items():
-        answers[text] = {"keyphrases": [], "scores": [], "exhausted": True, "reason": reason}
-    rows = [{"id": item.id, **answers[item.text]} for item in items]
+    for key, reason in hopeless.items():
+        answers[key] = {"keyphrases": [], "scores": [], "exhausted": True, "reason": reason}
+    rows = [{"id": item.id, **answers[key]} for item, key in zip(items, keys, strict=True)]
     counts = {
         "items": len(rows), "exhausted": sum("exhausted" in row for row in rows),
-        "hopeless": sum(item.text in hopeless for item in items), "repeats": len(rows) - len(answers),
+        "hopeless": sum(key in hopeless for key in keys), "repeats": len(rows) - len(answers),
         "unscored": sum("scores" not in row for row in rows),
     }  # fmt: skip
     return rows, counts
@@ -126,9 +130,9 @@ def _answer(prediction: Any) -> Row:
     return answer
 
 
-def explain_all(generator: Any, answers: dict[str, Row]) -> None:
-    """Adds `explain` to every answer: where a keyphrase stands in the text, whether it is known."""
-    for text, answer in answers.items():
+def explain_all(generator: Any, answers: dict[tuple[str, tuple[str, ...]], Row]) -> None:
+    """Adds `explain` to every answer: where a keyphrase stands in the text, whether training knew it."""
+    for (text, _), answer in answers.items():
         answer["explain"] = generator.explain(text, answer["keyphrases"])
 
 
@@ -138,6 +142,7 @@ def generate_catalog(
     output: str | os.PathLike[str],
     k: int,
     *,
+    complete: bool = False,
     explain: bool = False,
     universe: str | os.PathLike[str] | None = None,
     calibrate: str | os.PathLike[str] | None = None,
@@ -157,29 +162,39 @@ def generate_catalog(
 
     `model` is a trained folder, or a recipe for any other generator. What is left goes to
     `KeyphraseGenerator.generate` (strategy, allow_repeats, vocabulary, min_score, batch_size, seed, ...);
-    None stands for its default, and for as many `workers` as fit. With `calibrate`, a file with references,
+    None stands for its default, and for as many `workers` as fit. With `complete`, each item's own keyphrases are
+    known: k further ones are given, and a PUSL model goes on behind them. With `calibrate`, a file with references,
     scores (and `min_score`) are probabilities of being right, learned from the model's predictions for that file.
     """
     if isinstance(model, (str, os.PathLike)):
         phrases = os.path.abspath(universe) if universe else None
         model = ModelRecipe(os.path.abspath(model), precision, threads, phrases, explain)
     input, output = storage.plain_path(input), storage.plain_path(output)
+    if complete and not isinstance(model, ModelRecipe):
+        raise InputError("--complete needs a trained model: an LLM is not told what an item has already")
+    if complete and calibrate is not None:
+        raise InputError("--complete and --calibrate: a file's keyphrases cannot be both known and the right answers")
     if calibrate is not None:
         if not isinstance(model, ModelRecipe):
             raise InputError("--calibrate needs a trained model: an LLM's keyphrases have no scores")
         if storage.is_url(output):
             raise InputError(f"--calibrate keeps its curve beside the output, which must be a local file, not {output}")
         model = _calibrated(model, calibrate, output, columns, k, decoding, workers, progress)
-    options = Options(k, {name: value for name, value in decoding.items() if value is not None}, explain)
+    options = Options(k, {name: value for name, value in decoding.items() if value is not None}, explain, complete)
     kind = kind_of(output)
     if input == output:
         raise InputError(f"--output {output}: is the input; name another file")
-    source = open_source(input, columns)
+    source = open_source(input, columns, complete)
     folder = WorkFolder(output)
+    columns_read = ["id_column", "text_column", "text_template"]
+    columns_read += ["keyphrases_column", "separator"] if complete else []
     fingerprint = {
         "input": input_fingerprint(source), "model": model.fingerprint(),
-        "options": {"k": k, **options.decoding, "explain": explain, "shard_size": shard_size, "kind": kind},
-        "columns": {name: getattr(columns, name) for name in ("id_column", "text_column", "text_template")},
+        "options": {
+            "k": k, **options.decoding, "explain": explain, "complete": complete, "shard_size": shard_size,
+            "kind": kind,
+        },
+        "columns": {name: getattr(columns, name) for name in columns_read},
         "versions": _versions(),
     }  # fmt: skip
     job = ShardJob(input, columns, model, options)

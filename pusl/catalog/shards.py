@@ -21,18 +21,19 @@ from typing import Any, BinaryIO, NamedTuple
 
 from eval.files import InputError, Row, kind_of, parse_json_row, type_name
 from pusl.catalog import storage
-from pusl.examples import Columns, template_fields
+from pusl.examples import Columns, known_keyphrases, template_fields
 
 MAX_LINE = 1 << 24  # a line of 16 MiB is a broken file, not an item
 SHOWN_CHARS = 2_000  # of a rejected record, kept in the .rejects file
 
 
 class Item(NamedTuple):
-    """One usable record: its line in the input, its id, its text."""
+    """One usable record: its line in the input, its id, its text, the keyphrases it has already."""
 
     line: int
     id: str
     text: str
+    known: tuple[str, ...] = ()
 
 
 class Reject(NamedTuple):
@@ -63,24 +64,28 @@ class Chunk:
         return replace(self, payload=())
 
 
-def open_source(path: str, columns: Columns) -> Source:
-    """The reader for a catalog file's kind, its columns checked as far as a header tells."""
+def open_source(path: str, columns: Columns, complete: bool = False) -> Source:
+    """The reader for a catalog file's kind, its columns checked as far as a header tells.
+
+    With `complete` the keyphrases that items have already are read too.
+    """
     kind = kind_of(path)
     storage.size_of(path)
     if kind == "parquet":
-        return ParquetSource(path, columns)
+        return ParquetSource(path, columns, complete)
     if kind == "jsonl":
-        return LineSource(path, columns)
-    return CsvSource(path, columns, "\t" if kind == "tsv" else ",")
+        return LineSource(path, columns, complete)
+    return CsvSource(path, columns, complete, "\t" if kind == "tsv" else ",")
 
 
 class Source(ABC):
     """A catalog file, read chunk by chunk."""
 
     seekable = True
+    table = True  # lists may be text, as in CSV
 
-    def __init__(self, path: str, columns: Columns) -> None:
-        self.path, self.columns = path, columns
+    def __init__(self, path: str, columns: Columns, complete: bool = False) -> None:
+        self.path, self.columns, self.complete = path, columns, complete
         self.size = storage.size_of(path)
         self._template = columns.text_template
         self._fields = template_fields(self._template) if self._template else [columns.text_column]
@@ -134,7 +139,13 @@ class Source(ABC):
         for what, content in ((name, value), ("the text", text)):
             if not encodable(content):
                 return f"{what} holds half of a surrogate pair, which is no character"
-        return Item(line, value, text)
+        if not self.complete:
+            return Item(line, value, text)
+        try:
+            known = known_keyphrases(row, self.columns, line, table=self.table)
+        except InputError as error:
+            return str(error).removeprefix(f":{line}: ")
+        return Item(line, value, text, tuple(known))
 
     def _text(self, row: Row) -> Any:
         if self._template is None:
@@ -150,9 +161,11 @@ class Source(ABC):
     def _check_header(self, names: Sequence[str]) -> None:
         flags = {self.columns.id_column: "--id-column"}
         flags.update({name: "--text-template" if self._template else "--text-column" for name in self._fields})
+        if self.complete:
+            flags[self.columns.keyphrases_column] = "--keyphrases-column"
         for name, flag in flags.items():
             if name not in names:
-                more = "" if self._template or flag == "--id-column" else ", or build it with --text-template"
+                more = "" if self._template or flag != "--text-column" else ", or build it with --text-template"
                 found = ", ".join(names) or "none"
                 raise InputError(f"{self.path} has no column '{name}' (found: {found}). Name it with {flag}{more}")
 
@@ -171,8 +184,10 @@ def encodable(text: str) -> bool:
 class LineSource(Source):
     """JSON lines, plain or gzipped: a record is a line."""
 
-    def __init__(self, path: str, columns: Columns) -> None:
-        super().__init__(path, columns)
+    table = False
+
+    def __init__(self, path: str, columns: Columns, complete: bool = False) -> None:
+        super().__init__(path, columns, complete)
         with storage.open_binary(path) as stream:
             self.seekable = stream.read(2) != b"\x1f\x8b"
 
@@ -234,9 +249,11 @@ class LineSource(Source):
 class CsvSource(LineSource):
     """CSV or TSV with a header: a record may go over several lines."""
 
-    def __init__(self, path: str, columns: Columns, delimiter: str) -> None:
+    table = True
+
+    def __init__(self, path: str, columns: Columns, complete: bool, delimiter: str) -> None:
         self.delimiter = delimiter
-        super().__init__(path, columns)
+        super().__init__(path, columns, complete)
         with storage.open_binary(path) as raw, self._unpacked(raw) as stream:
             self._start, self._line, _ = self._preamble(stream)
 
@@ -310,8 +327,8 @@ class CsvSource(LineSource):
 class ParquetSource(Source):
     """Parquet: a record is a row; only the needed columns are read."""
 
-    def __init__(self, path: str, columns: Columns) -> None:
-        super().__init__(path, columns)
+    def __init__(self, path: str, columns: Columns, complete: bool = False) -> None:
+        super().__init__(path, columns, complete)
         with self._open() as file:
             self._check_header(file.schema_arrow.names)
             self.total = file.metadata.num_rows
@@ -344,7 +361,8 @@ class ParquetSource(Source):
             yield line, row, json.dumps(row, ensure_ascii=False, default=str)
 
     def _names(self) -> list[str]:
-        return list(dict.fromkeys([self.columns.id_column, *self._fields]))
+        known = [self.columns.keyphrases_column] if self.complete else []
+        return list(dict.fromkeys([self.columns.id_column, *self._fields, *known]))
 
     def _stream(self) -> Iterator[Row]:
         import pyarrow

@@ -13,6 +13,7 @@ examples:
       --universe queries.txt --vocabulary closed --explain
   pusl generate --model models/pusl --input items.jsonl --output predictions.jsonl -k 10 \\
       --calibrate dev.jsonl --min-score 0.5
+  pusl generate --model models/pusl --input tagged.jsonl --output more.jsonl -k 5 --complete
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from pusl.llm.endpoint import LLMSettings
 
 STRATEGIES = ("sequence", "beam", "merge")
 ENGINES = ("local", "ray")
-OTHER_COLUMNS = ("counts_column", "timestamp_column", "group_column")  # the keyphrases are for --calibrate
+# The keyphrases are for --calibrate and --complete.
+OTHER_COLUMNS = ("counts_column", "timestamp_column", "group_column")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(columns, Columns, skip=OTHER_COLUMNS)  # type: ignore[arg-type]
     decoding = parser.add_argument_group("decoding")
     decoding.add_argument("-k", type=_positive, required=True, metavar="N", help="keyphrases per item")
+    decoding.add_argument(
+        "--complete", action="store_true",
+        help="go on behind the keyphrases an item has already (its `keyphrases`), and give k further ones",
+    )  # fmt: skip
     decoding.add_argument("--strategy", choices=STRATEGIES, help="how phrases are searched (default: the model's best)")
     decoding.add_argument("--allow-repeats", action="store_true", help="plain Algorithm 1: a phrase may come twice")
     decoding.add_argument("--universe", metavar="FILE", help="real queries or labels, one per line")
@@ -132,13 +138,13 @@ def _generate(args: argparse.Namespace) -> None:
         }
     shard_size = args.shard_size or SHARD_SIZE
     summary = generate_catalog(
-        _model(args), args.input, args.output, args.k, explain=args.explain, universe=args.universe,
-        calibrate=args.calibrate, precision=args.precision, threads=args.threads, columns=Columns(**names),
-        shard_size=shard_size, workers=args.workers, engine=args.engine, engine_options=engine_options,
-        strict=args.strict, force=args.force, progress=not args.quiet, strategy=args.strategy,
-        allow_repeats=args.allow_repeats, vocabulary=args.vocabulary, min_score=args.min_score,
-        num_beams=args.num_beams, temperature=args.temperature, top_p=args.top_p, seed=args.seed,
-        batch_size=args.batch_size,
+        _model(args), args.input, args.output, args.k, complete=args.complete, explain=args.explain,
+        universe=args.universe, calibrate=args.calibrate, precision=args.precision, threads=args.threads,
+        columns=Columns(**names), shard_size=shard_size, workers=args.workers, engine=args.engine,
+        engine_options=engine_options, strict=args.strict, force=args.force, progress=not args.quiet,
+        strategy=args.strategy, allow_repeats=args.allow_repeats, vocabulary=args.vocabulary,
+        min_score=args.min_score, num_beams=args.num_beams, temperature=args.temperature, top_p=args.top_p,
+        seed=args.seed, batch_size=args.batch_size,
     )  # fmt: skip
     print(describe(summary, args.output))
 

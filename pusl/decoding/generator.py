@@ -23,11 +23,11 @@ from pusl.decoding.calibration import Calibration
 from pusl.decoding.engine import Engine
 from pusl.decoding.explain import Explanation, explain
 from pusl.decoding.phrases import search_phrases
-from pusl.decoding.plans import Merged, Ranked, Sequential, sum_over_beams
+from pusl.decoding.plans import Form, Merged, Ranked, Sequential, sum_over_beams
 from pusl.decoding.processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.sequences import Phrase, Rules, Sampling, decode_sequences
 from pusl.decoding.universe import Universe, UniverseRule
-from pusl.targets import decode_each, split_ids
+from pusl.targets import decode_each, distinct, encode_keyphrases, split_ids
 from pusl.tokenizer import encode_texts
 
 STRATEGIES = ("sequence", "beam", "merge")
@@ -39,6 +39,7 @@ MOST_BEAMS = 64  # an item that has fewer than k phrases with this many beams is
 FLOOR = 12.0  # a phrase 160,000 times less probable than the item's best is junk
 LONGEST_SEQUENCE = 64  # tokens of a One2Seq or GROOV sequence in a beam search
 SPELLINGS = 1_000_000  # phrases whose text is remembered
+KNOWN_TOKENS = 256  # of known keyphrases that a search stands behind
 PREFER_BONUS = 3.0  # log units that leaving the universe costs under `prefer`
 
 
@@ -98,6 +99,7 @@ class KeyphraseGenerator:
         texts: Sequence[str],
         k: int,
         *,
+        known: Sequence[Sequence[str]] | None = None,
         strategy: str | None = None,
         allow_repeats: bool = False,
         vocabulary: str = "open",
@@ -115,6 +117,8 @@ class KeyphraseGenerator:
         """k keyphrases for each text, in the order of the texts.
 
         Args:
+            known: keyphrases that each text has already. None of them is given again; a PUSL model goes on behind
+                them, so that they tell it what else belongs to the item.
             strategy: `sequence`, `beam` or `merge` (see `plans.py`); None takes the paradigm's default. For One2Seq
                 and GROOV, `sequence` is the model's own greedy sequence, `beam` GROOV's sum over beams.
             allow_repeats: the paper's Algorithm 1: greedy, the same phrase may come again.
@@ -141,22 +145,30 @@ class KeyphraseGenerator:
         phrases = self._universe(universe) or self.universe
         if vocabulary != "open" and phrases is None:
             raise InputError(f"vocabulary {vocabulary!r} needs a universe: a file of phrases")
-        known = [i for i, text in enumerate(texts) if text.strip()]
-        source = encode_texts(self.tokenizer, [texts[i] for i in known], self.max_source_length)
+        if known is not None and len(known) != len(texts):
+            raise InputError(f"known has {len(known)} entries for {len(texts)} texts")
+        if known is not None and (temperature > 0 or allow_repeats):
+            raise InputError("known keyphrases need a search for different ones: no temperature and no allow_repeats")
+        readable = [i for i, text in enumerate(texts) if text.strip()]
+        source = encode_texts(self.tokenizer, [texts[i] for i in readable], self.max_source_length)
+        given_before = [known[i] for i in readable] if known is not None else None
         search = Search(k, strategy, allow_repeats, batch_size, num_beams, floor)
         own = self.paradigm in ("one2seq", "groov")
         if own and strategy != "sequence" and temperature == 0:
             found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
         elif temperature > 0 or own:
-            keys = [zlib.crc32(texts[i].encode()) for i in known]
+            keys = [zlib.crc32(texts[i].encode()) for i in readable]
             found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
             found = [self._filtered(given, vocabulary, phrases) for given in found]
         elif allow_repeats and self.paradigm == "pusl" and vocabulary == "open":
             found = self._sequences(source, search, Sampling(), [0] * len(source))
         else:
-            found = self._search(source, search, self._rule(vocabulary, phrases, bonus))
+            found = self._search(source, search, self._rule(vocabulary, phrases, bonus), given_before)
+        if own and given_before is not None:
+            outside = [self._form_outside(phrases) for phrases in given_before]
+            found = [[one for one in given if form(one.ids)] for given, form in zip(found, outside, strict=True)]
         answers = [Prediction(exhausted=True) for _ in texts]
-        for i, given in zip(known, found, strict=True):
+        for i, given in zip(readable, found, strict=True):
             scored = [(one, one.logprob if calibration is None else calibration(one.logprob)) for one in given[:k]]
             kept = [(one, score) for one, score in scored if min_score is None or score >= min_score]
             answers[i] = Prediction(
@@ -240,26 +252,45 @@ class KeyphraseGenerator:
             kept += [phrase for phrase, known in zip(phrases, inside, strict=True) if not known]
         return kept
 
-    def _search(self, source: list[list[int]], search: Search, rule: UniverseRule | None) -> list[list[Phrase]]:
+    def _known_ids(self, known: Sequence[str]) -> list[list[int]]:
+        """Known keyphrases as a PUSL model reads them, as many as there is room for."""
+        rows, room = [], KNOWN_TOKENS
+        for ids in encode_keyphrases(self.tokenizer, distinct(known), self.tokens):
+            room -= len(ids) + 2
+            if ids and room >= 0:
+                rows.append(ids)
+        return rows
+
+    def _search(
+        self,
+        source: list[list[int]],
+        search: Search,
+        rule: UniverseRule | None,
+        known: Sequence[Sequence[str]] | None = None,
+    ) -> list[list[Phrase]]:
         """Phrase searches; items that fall short of k are searched again with more beams before they give up."""
         k, strategy = search.k, search.strategy if self.paradigm == "pusl" else "beam"
+        before = [self._known_ids(phrases) for phrases in known] if known and self.paradigm == "pusl" else None
+        forms = [self._form_outside(phrases) for phrases in known or ()]
+        pending = list(range(len(source)))
 
-        def plan(_: int) -> Any:
+        def plan(number: int) -> Any:
+            form = forms[pending[number]] if forms else self._form
             if strategy == "sequence":
-                return Sequential(k, self._form, search.floor, search.allow_repeats)
-            return (Merged if strategy == "merge" else Ranked)(k, self._form, search.floor)
+                return Sequential(k, form, search.floor, search.allow_repeats)
+            return (Merged if strategy == "merge" else Ranked)(k, form, search.floor)
 
         if strategy == "sequence":
             beams = search.num_beams or SEQUENCE_BEAMS
         else:
             beams = max(search.num_beams or 0, k + max(2, k // 4))
         found: list[list[Phrase]] = [[] for _ in source]
-        pending = list(range(len(source)))
         last = max(beams, MOST_BEAMS)
         while pending:
             plans: list[Any] = search_phrases(
                 self.engine, [source[i] for i in pending], self._rules(k), plan,
                 beams=beams, slots=search.batch_size, constraint=rule,
+                known=None if before is None else [before[i] for i in pending],
             )  # fmt: skip
             for i, one in zip(pending, plans, strict=True):
                 found[i] = one.phrases()
@@ -272,6 +303,16 @@ class KeyphraseGenerator:
 
     def _form(self, ids: tuple[int, ...]) -> str:
         return self._spell(ids)[1]
+
+    def _form_outside(self, known: Sequence[str]) -> Form:
+        """The compared form, or "" (no phrase) for what an item has already."""
+        forms = frozenset(map(normalize, known))
+
+        def form(ids: tuple[int, ...]) -> str:
+            found = self._form(ids)
+            return "" if found in forms else found
+
+        return form
 
     def _spell(self, ids: tuple[int, ...]) -> tuple[str, str]:
         """The text of a phrase and its compared form."""

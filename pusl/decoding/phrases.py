@@ -66,12 +66,16 @@ def search_phrases(
     beams: int,
     slots: int = 32,
     constraint: Constraint | None = None,
+    known: Sequence[Sequence[Sequence[int]]] | None = None,
 ) -> list[Plan]:
-    """Runs every text's plan to its end and returns the plans, in the order of the texts."""
+    """Runs every text's plan to its end and returns the plans, in the order of the texts.
+
+    `known` holds phrases that each text has already: the first search stands behind them (PUSL only).
+    """
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
     plans = [plan(i) for i in range(len(texts))]
     pool = Pool(engine, min(slots, len(texts)))
-    run = _Run(engine, pool, rules, plans, beams, constraint)
+    run = _Run(engine, pool, rules, plans, beams, constraint, known)
     while queue or run.items:
         free = pool.slots - len(run.items)
         if queue and (free >= max(1, pool.slots // 8) or not run.items):
@@ -91,13 +95,16 @@ class _Run:
     """
 
     def __init__(
-        self, engine: Engine, pool: Pool, rules: Rules, plans: Sequence[Plan], beams: int, constraint: Constraint | None
-    ) -> None:
+        self, engine: Engine, pool: Pool, rules: Rules, plans: Sequence[Plan], beams: int,
+        constraint: Constraint | None, known: Sequence[Sequence[Sequence[int]]] | None = None,
+    ) -> None:  # fmt: skip
         self.engine, self.pool, self.rules, self.plans, self.constraint = engine, pool, rules, plans, constraint
         self.beams, self.cap = beams, rules.max_phrase_tokens
         self.columns = max(2, beams)
         tokens = rules.tokens
         self.start_ids = [tokens.start, tokens.bok] if rules.marks else [tokens.start]
+        self.closing = [tokens.eok, tokens.bok]  # between two phrases
+        self.known = known
         self.end = tokens.eok if rules.marks else tokens.eos
         never = {*tokens.control, *rules.banned} - {self.end} - ({tokens.sep} if rules.whole else set())
         self.never = torch.tensor(sorted(never), device=engine.device)
@@ -124,7 +131,12 @@ class _Run:
             self.items.append(item)
             self.opening.append([])
             self.trails.append({})
-            self._open(len(self.items) - 1, self.start_ids)
+            self._open(len(self.items) - 1, self._beginning(item))
+
+    def _beginning(self, item: int) -> list[int]:
+        """What stands before an item's first search: the start, and the phrases it has already."""
+        behind = [token for phrase in self.known[item] for token in (*phrase, *self.closing)] if self.known else []
+        return [*self.start_ids, *behind]
 
     def _open(self, slot: int, opening: list[int]) -> None:
         """A new search in this slot, behind its context and `opening`."""
@@ -237,16 +249,15 @@ class _Run:
             if move is None:
                 done.append(slot)
                 continue
-            closing = [self.rules.tokens.eok, self.rules.tokens.bok]
             trail = self.trails[slot].get(move.phrase.ids)
             if move.restart or trail is None:
                 if move.restart:
-                    self.prefix[slot] = len(self.start_ids)
-                self._open(slot, [*move.phrase.ids, *closing])
+                    self.prefix[slot] = len(self._beginning(self.items[slot]))
+                self._open(slot, [*move.phrase.ids, *self.closing])
             else:
                 self.pool.gather(slot, trail, int(self.prefix[slot]))
                 self.prefix[slot] += len(trail)
-                self._open(slot, closing)
+                self._open(slot, self.closing)
         if done:
             order = self.pool.close(done, len(self.items))
             for name in self._STATE:
