@@ -13,7 +13,6 @@ from pusl.checkpoint import scratch_model
 from pusl.targets import build_rows
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, segments, target_lengths
-from pusl.training.config import TrainConfig, micro_batches
 from pusl.training.objective import IGNORED, with_loss, without_loss
 
 rng = np.random.default_rng(0)
@@ -106,13 +105,6 @@ def test_every_step_mixes_lengths():
         assert means == sorted(means) and means[0] <= middle and means[-1] > 2 * middle
     first = [batches[step] for step in range(0, len(batches), 4)]
     assert any(first[i].max() > first[i + 1].max() for i in range(5)), "the steps themselves are shuffled"
-
-
-def test_a_handful_of_items_trains_without_being_told_how(tokenizer):
-    for items, size, processes, wanted in ((3, 64, 1, 3), (1, 32, 1, 1), (500, 64, 2, 2), (500, 12, 1, 1)):
-        assert micro_batches(TrainConfig(batch_size=size), items, processes) == wanted
-    assert micro_batches(TrainConfig(batch_size=64, accumulation=1), 500, 1) == 1
-    assert micro_batches(TrainConfig(batch_size=64, tokens_per_batch=500), 500, 1) == 1
 
 
 def test_too_few_items_for_a_step_is_an_input_error():

@@ -4,9 +4,9 @@ Items are sorted by (rounded target length, rounded source length), equals shuff
 and cut into micro-batches of about equal cost: rows × (longest source + longest target). The cuts depend
 only on the lengths, so every epoch has the same number of them; that number is a multiple of
 processes × accumulation, so every optimizer step sums the same micro-batches however many processes
-share them, and nothing is ever dropped or repeated. A step takes its micro-batches from different
-lengths, short to long: items with one keyphrase and items with thirty are different things to learn, and a
-step that sees only one kind pulls the model to and fro (docs/LOG.md).
+share them, and nothing is ever dropped or repeated. The micro-batches of a step are of different lengths,
+short to long: where items have one keyphrase or thirty, a step that sees one kind only learns less
+(docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class BatchPlan:
         random = np.random.default_rng((self.seed, epoch))
         shuffled = random.permutation(self.count)
         items = shuffled[np.argsort(self._key[shuffled], kind="stable")]
-        strata = np.arange(len(self)).reshape(self.multiple, -1)  # a step takes one batch of each row
-        order = random.permuted(strata, axis=1).T.ravel()
+        strata = np.arange(len(self)).reshape(self.multiple, -1)  # of like lengths: a step takes one batch of each
+        order = np.stack([random.permutation(stratum) for stratum in strata], 1).ravel()
         return [items[self._cuts[i] : self._cuts[i + 1]] for i in order]
 
 

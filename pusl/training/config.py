@@ -25,8 +25,6 @@ PRETRAINED_RATE = 2e-4  # paper: t5-base
 # AdamW's learning rate for random models, by shape; Muon takes one for all
 SCRATCH_RATES = {"tiny": 3e-3, "mini": 1e-3, "small": 5e-4}
 MUON_RATE = 1e-2
-# A step holds at least this many micro-batches of different lengths, if each keeps this many items.
-MIXED, FEWEST = 4, 8
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,8 @@ class TrainConfig(Columns):
     batch_size: int | None = option(
         None, "items per optimizer step on average, over all processes (default: 32 pretrained, 64 scratch)", minimum=1
     )
-    accumulation: int | None = option(
-        None,
-        "micro-batches per step and process; each holds items of one length, several make a step see all kinds "
-        "(default: 4 over all processes, fewer if they would hold less than 8 items each)",
-        minimum=1,
+    accumulation: int = option(
+        1, "micro-batches of different lengths per step and process; more of them need less memory", minimum=1
     )
     tokens_per_batch: int | None = option(
         None, "padded tokens (source + target) per micro-batch, instead of --batch-size", minimum=16
@@ -111,23 +106,6 @@ class TrainConfig(Columns):
     def order_free(self) -> bool:
         """Whether the multi-softmax loss is used."""
         return self.loss == "order-free"
-
-
-def micro_batches(config: TrainConfig, items: int, processes: int) -> int:
-    """Micro-batches per step and process: what was asked for, or as many as mix lengths well.
-
-    >>> [micro_batches(TrainConfig(batch_size=size), 10_000, 1) for size in (64, 32, 16, 4)]
-    [4, 4, 2, 1]
-    >>> [micro_batches(TrainConfig(batch_size=64), 10_000, processes) for processes in (2, 3, 8)]
-    [2, 2, 1]
-    """
-    if config.accumulation is not None:
-        return config.accumulation
-    if config.tokens_per_batch:  # the size of a micro-batch was asked for, and so of the step
-        return 1
-    assert config.batch_size
-    mixed = min(MIXED, config.batch_size // FEWEST, items)
-    return max(1, -(-mixed // processes))
 
 
 def resolve(config: TrainConfig) -> TrainConfig:

@@ -35,7 +35,6 @@ class RunRecord(TypedDict, total=False):
     hardware: dict[str, str]
     git: str | None
     processes: int
-    accumulation: int  # micro-batches per step and process
     data: dict[str, Any]  # per file: path, bytes, sha256
     summary: dict[str, Any]  # items, labels, μ, ... of the training file
     parameters: int

@@ -31,7 +31,7 @@ from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_chec
 from pusl.examples import read_examples
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
-from pusl.training.config import TrainConfig, micro_batches, resolve
+from pusl.training.config import TrainConfig, resolve
 from pusl.training.curves import curve_points, draw_curve
 from pusl.training.data import PreparedData, is_prepared, prepare
 from pusl.training.dev_scores import DevSet, metadata
@@ -90,14 +90,12 @@ class _Run:
         self.mu = config.mu or self.summary.mu
         columns = config if config.dev else None
         self.dev = DevSet(config.dev, self.mu, config.dev_items, columns) if config.dev else None
-        self.accumulation = micro_batches(config, len(self.data), state.num_processes)
         self.plan = self._plan()
-        steps = len(self.plan) // (self.accumulation * state.num_processes)
+        steps = len(self.plan) // (config.accumulation * state.num_processes)
         self.max_steps = config.max_steps or math.ceil(config.epochs * steps)
         self.record["summary"] = dataclasses.asdict(self.summary)
         self.record["parameters"] = sum(parameter.numel() for parameter in self.model.parameters())
         self.record["max_steps"] = self.max_steps
-        self.record["accumulation"] = self.accumulation
         self.record["timings"]["prepare"] += time.perf_counter() - began
         self.spent = dict(self.record["timings"])
 
@@ -114,7 +112,7 @@ class _Run:
                 try:
                     self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 except (RuntimeError, MemoryError) as error:
-                    _explain(error, self.config, self.accumulation)
+                    _explain(error, self.config)
                     raise
                 self.trainer.seconds["train"] = time.perf_counter() - began - self.trainer.seconds["dev"]
                 done = not stop.requested or self.trainer.state.global_step >= self.max_steps
@@ -157,7 +155,7 @@ class _Run:
         tokens, phrases = self.data.phrase_lengths()
         targets = target_lengths(tokens, phrases, config.paradigm, config.max_target_length)
         assert config.batch_size
-        micro = self.accumulation * self.state.num_processes
+        micro = config.accumulation * self.state.num_processes
         return BatchPlan(
             self.data.source_lengths(), targets, config.batch_size / micro, tokens=config.tokens_per_batch,
             multiple=micro, seed=config.seed,
@@ -176,7 +174,7 @@ class _Run:
             plan=self.plan, score=self._score if self.dev else None, keep=self._keep, metric=config.metric,
             patience=config.patience, seed=config.seed, workers=config.workers, muon=config.optimizer == "muon",
             model=with_loss(self.model),
-            args=_arguments(config, self.folder, self.max_steps, every, self.accumulation), data_collator=collator,
+            args=_arguments(config, self.folder, self.max_steps, every), data_collator=collator,
             train_dataset=self.data, eval_dataset=self.dev.items if self.dev else None,
         )  # fmt: skip
         if config.optimizer == "muon" and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
@@ -260,12 +258,10 @@ class _Run:
         self.state.wait_for_everyone()
 
 
-def _arguments(
-    config: TrainConfig, folder: RunFolder, max_steps: int, every: int, accumulation: int
-) -> TrainingArguments:
+def _arguments(config: TrainConfig, folder: RunFolder, max_steps: int, every: int) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(folder.work), max_steps=max_steps, per_device_train_batch_size=1,
-        gradient_accumulation_steps=accumulation, learning_rate=config.lr or 0.0, lr_scheduler_type="linear",
+        gradient_accumulation_steps=config.accumulation, learning_rate=config.lr or 0.0, lr_scheduler_type="linear",
         warmup_steps=math.ceil(config.warmup * max_steps), weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm, seed=config.seed, bf16=config.bf16,
         gradient_checkpointing=config.gradient_checkpointing, logging_steps=config.log_every,
@@ -306,13 +302,13 @@ def has_fast_bf16() -> bool:
     return torch.backends.mps.is_available() or bool(torch.cpu._is_amx_tile_supported())
 
 
-def _explain(error: BaseException, config: TrainConfig, accumulation: int) -> None:
+def _explain(error: BaseException, config: TrainConfig) -> None:
     """Turns an out-of-memory error into advice; other errors pass."""
     text = str(error).lower()
     memory = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
     if not isinstance(error, MemoryError) and not any(sign in text for sign in memory):
         return
-    ideas = [f"--accumulation {accumulation * 2} (half the memory per micro-batch)"]
+    ideas = [f"--accumulation {config.accumulation * 2} (half the memory per micro-batch)"]
     if not config.gradient_checkpointing:
         ideas.append("--gradient-checkpointing (recomputes activations)")
     ideas.append(f"a smaller --batch-size (now {config.batch_size})")
