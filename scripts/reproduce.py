@@ -261,3 +261,5 @@ if __name__ == "__main__":
         main()
     except InputError as error:
         sys.exit(f"reproduce: {error}")
+    except KeyboardInterrupt:
+        sys.exit("reproduce: stopped; the same command goes on")
