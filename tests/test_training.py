@@ -166,6 +166,7 @@ def test_a_finished_run_is_not_overwritten(files, tmp_path, capsys):
         ({"paradigm": "seq"}, "one2one"),
         ({"dropout": 1.5}, "below 1"),
         ({"accumulation": 200}, "micro-batches"),
+        ({"min_keyphrases": 9}, "no item with 9 keyphrases"),
         ({"metric": "loss"}, "B@2mu"),
     ],
 )
