@@ -151,8 +151,11 @@ def known_keyphrases(row: Row, columns: Columns, line: int, *, table: bool) -> l
     """
     if row.get(columns.keyphrases_column) is None:
         return []
+    if table and row[columns.keyphrases_column] == "":
+        return []
     split = table or columns.separator is not None
-    return _Place("", line, table).labels(row, replace(columns, counts_column=""), split, labeled=False)[0]
+    phrases = _Place("", line, table).phrases(row, columns, split)
+    return [phrase for phrase in phrases if phrase.strip()]
 
 
 def render_text(row: Row, template: str, path: str | Path, number: int) -> str:
@@ -260,6 +263,21 @@ class _Place:
         column = columns.keyphrases_column
         if not labeled and (column not in row or (self.table and row[column] in (None, ""))):
             return [], None
+        phrases = self.phrases(row, columns, split_lists)
+        counts = row.get(columns.counts_column)
+        if split_lists and isinstance(counts, str):
+            counts = self.split(counts, columns.counts_column, columns.separator) if counts.strip() else None
+        if counts is not None:
+            counts = self.whole_numbers(counts, columns.counts_column, len(phrases))
+        if not all(map(str.strip, phrases)):
+            kept = [index for index, phrase in enumerate(phrases) if phrase.strip()]
+            phrases = [phrases[index] for index in kept]
+            counts = None if counts is None else [counts[index] for index in kept]
+        return phrases, counts
+
+    def phrases(self, row: Row, columns: Columns, split_lists: bool) -> list[str]:
+        """Keyphrases of a row, blanks included."""
+        column = columns.keyphrases_column
         phrases = self.need(row, column, "--keyphrases-column")
         if split_lists and isinstance(phrases, str):
             phrases = self.split(phrases, column, columns.separator)
@@ -273,16 +291,7 @@ class _Place:
                     f"{self.at} a keyphrase of {len(phrase):,} characters in '{column}' "
                     f"(at most {MAX_KEYPHRASE_CHARS:,}); it starts with {phrase[:40]!r}"
                 )
-        counts = row.get(columns.counts_column)
-        if split_lists and isinstance(counts, str):
-            counts = self.split(counts, columns.counts_column, columns.separator) if counts.strip() else None
-        if counts is not None:
-            counts = self.whole_numbers(counts, columns.counts_column, len(phrases))
-        if not all(map(str.strip, phrases)):
-            kept = [index for index, phrase in enumerate(phrases) if phrase.strip()]
-            phrases = [phrases[index] for index in kept]
-            counts = None if counts is None else [counts[index] for index in kept]
-        return phrases, counts
+        return list(phrases)
 
     def whole_numbers(self, values: object, column: str, length: int) -> list[int]:
         if not isinstance(values, list):

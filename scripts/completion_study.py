@@ -21,6 +21,8 @@ from eval.normalize import normalize
 from pusl import KeyphraseGenerator
 from pusl.examples import Example, read_examples
 
+BEAMS = 64
+
 
 def hidden_labels(items: Sequence[Example], truth: str | None) -> dict[str, list[str]]:
     """Id -> the right keyphrases that were not observed; items that lack nothing are left out."""
@@ -29,21 +31,24 @@ def hidden_labels(items: Sequence[Example], truth: str | None) -> dict[str, list
     for one in items:
         complete = whole.get(one.id) if truth else one.extra.get("complete")
         if complete is None:
-            raise InputError(f"item {one.id!r} has no complete labels; name a file with --truth")
+            where = f"{truth} does not have it" if truth else "no field 'complete'; name a file with --truth"
+            raise InputError(f"item {one.id!r} has no complete labels: {where}")
         observed = set(map(normalize, one.keyphrases))
         missing = [phrase for phrase in complete if normalize(phrase) not in observed]
         if missing:
             found[one.id] = missing
+    if not found:
+        raise InputError("no item lacks a keyphrase; there is nothing to find")
     return found
 
 
 def further(generator: KeyphraseGenerator, items: Sequence[Example], k: int, told: bool) -> dict[str, list[str]]:
-    """Id -> k keyphrases that the item does not have yet."""
+    """Id -> k keyphrases that the item does not have yet, found by beams of one width whether told or not."""
     texts, known = [one.text for one in items], [one.keyphrases for one in items]
     if told:
-        found = generator.generate(texts, k, known=known)
-        return {one.id: given.keyphrases for one, given in zip(items, found, strict=True)}
-    found = generator.generate(texts, k + max(map(len, known)))
+        found = generator.generate(texts, k, known=known, num_beams=BEAMS)
+    else:
+        found = generator.generate(texts, BEAMS * 3 // 4, num_beams=BEAMS)
     rows = {}
     for one, given in zip(items, found, strict=True):
         observed = set(map(normalize, one.keyphrases))
@@ -65,7 +70,10 @@ def main() -> None:
     truth = hidden_labels(items, args.truth)
     items = [one for one in items if one.id in truth]
     systems = {}
-    for name, folder in (pair.split("=", 1) for pair in args.models):
+    for pair in args.models:
+        name, equals, folder = pair.partition("=")
+        if not equals:
+            raise InputError(f"--models {pair}: expected NAME=DIR")
         generator = KeyphraseGenerator.from_pretrained(folder)
         if generator.paradigm == "pusl":
             systems[f"{name}, told"] = further(generator, items, max(args.k), told=True)

@@ -40,11 +40,11 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "pusl": ("PUSL", {"paradigm": "pusl"}),
     "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
     "pusl-re": ("PUSL, restarts", {"paradigm": "pusl", "restart": 0.5}),
-    "pusl-rich": ("PUSL, rich items", {"paradigm": "pusl", "restart": 0.5}),  # those with more than μ
+    "pusl-rich": ("PUSL, restarts, rich items", {"paradigm": "pusl", "restart": 0.5}),  # those with more than μ
     "one2one-rich": ("One2One, rich items", {"paradigm": "one2one"}),
     "one2seq-rich": ("One2Seq, rich items", {"paradigm": "one2seq"}),
     "pusl-bok": ("PUSL, <bok> learned", {"paradigm": "pusl", "learn_bok": True}),
-    "pusl-pt": ("PUSL+PT", {"paradigm": "pusl", "restart": 0.5}),
+    "pusl-pt": ("PUSL+PT, restarts", {"paradigm": "pusl", "restart": 0.5}),
 }
 DEFAULT_SYSTEMS = [name for name in SYSTEMS if name != "pusl-bok" and not name.endswith("-rich")]
 POST_SHARE = 0.5  # of PUSL+PT's steps
@@ -87,7 +87,7 @@ def config_of(study: Study, system: str, seed: int, **more: Any) -> TrainConfig:
     """The training settings that all systems share, and the system's own."""
     settings: dict[str, Any] = {
         "model": study.model, "train": str(study.file("train")), "dev": str(study.file("dev")),
-        "out": str(study.folder(system, seed) / "model"), "max_steps": study.steps, "seed": seed,
+        "out": str(study.folder(system, seed) / "model"), "max_steps": study.steps, "seed": seed, "patience": 0,
         **study.options, **SYSTEMS[system][1], **more,
     }  # fmt: skip
     if system.endswith("-rich"):
@@ -101,7 +101,7 @@ def train_system(study: Study, system: str, seed: int) -> Path:
     started = (model / "run.json").exists()
     if system == "pusl-pt":
         base = model.with_name("base")
-        last = max(1, round(study.post_share * study.steps))
+        last = min(max(1, round(study.post_share * study.steps)), study.steps - 1)
         first = config_of(study, system, seed, out=str(base), max_steps=study.steps - last)
         result = train(first, resume=(base / "run.json").exists())
         if result.finished:
@@ -118,9 +118,10 @@ def train_system(study: Study, system: str, seed: int) -> Path:
 
 def predict(study: Study, system: str, seed: int) -> Path:
     """2μ keyphrases for each test item, unless they are there already."""
+    model = train_system(study, system, seed)  # refuses one that was trained with other settings
     output = study.folder(system, seed) / f"predictions-{study.k[1]}.jsonl"
     if not output.exists():
-        generate_catalog(train_system(study, system, seed), study.file("test"), output, study.k[1])
+        generate_catalog(model, study.file("test"), output, study.k[1])
     return output
 
 
@@ -179,18 +180,16 @@ def faithful(study: Study, given: dict[str, Path]) -> str:
 
 
 def affordable_steps(study: Study, budget: float) -> int:
-    """Steps that fit the budget in minutes, from 30 timed steps of each system (kept in timing.json)."""
-    kept = study.out / "timing.json"
-    if not kept.exists():
-        seconds = {}
-        for system in study.systems:
-            began = time.perf_counter()
+    """Steps that fit the budget in minutes, from 30 timed steps of each system (kept in seconds_per_step.json)."""
+    kept = study.out / "seconds_per_step.json"
+    seconds = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    for system in study.systems:
+        if system not in seconds:
             probe = config_of(study, system, 0, out=str(study.out / "probe" / system), max_steps=30, dev=None)
-            record = train(probe, force=True).record
-            seconds[system] = record["timings"].get("train", time.perf_counter() - began) / 30
-        write_json(kept, seconds)
-    each = json.loads(kept.read_text(encoding="utf-8"))
-    return max(10, round(0.75 * 60 * budget / (sum(each.values()) * len(study.seeds))))
+            seconds[system] = train(probe, force=True).record["timings"]["train"] / 30
+            write_json(kept, seconds, force=True)
+    each = sum(seconds[system] for system in study.systems)
+    return max(10, round(0.75 * 60 * budget / (each * len(study.seeds))))
 
 
 def main() -> None:
@@ -223,6 +222,8 @@ def main() -> None:
         {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in pairs)}
         for pairs in (args.set, args.post)
     )
+    if args.steps is not None and args.steps < 2:
+        parser.error(f"--steps {args.steps}: expected at least 2")
     if not 0 < args.post_share < 1:
         parser.error(f"--post-share {args.post_share}: expected a share between 0 and 1")
     mu = mean_keyphrases(find(args.data, "train"))

@@ -60,19 +60,56 @@ def test_known_phrases_steer_and_never_come_again(strategy: str) -> None:
     assert generator.generate(texts[::-1], 4, strategy=strategy, known=known[::-1], batch_size=2)[::-1] == more
 
 
-@pytest.mark.parametrize("paradigm", ["one2one", "one2seq", "groov"])
-def test_other_paradigms_leave_known_phrases_out(paradigm: str) -> None:
-    generator, texts = KeyphraseGenerator(checkpoint(paradigm), threads=1), documents(6)
-    plain = generator.generate(texts, 5)
-    more = generator.generate(texts, 5, known=[one.keyphrases[:1] for one in plain])
-    for one, other in zip(plain, more, strict=True):
-        assert other.keyphrases[: len(one.keyphrases) - 1] == one.keyphrases[1:]
+def test_one2one_gives_what_follows_the_known_phrases() -> None:
+    generator, texts = KeyphraseGenerator(checkpoint("one2one"), threads=1), documents(6)
+    plain = generator.generate(texts, 20, num_beams=64)
+    more = generator.generate(texts, 4, known=[one.keyphrases[:9] for one in plain], num_beams=64)
+    assert [one.keyphrases for one in more] == [one.keyphrases[9:13] for one in plain]
+    assert all(len(one.keyphrases) == 4 for one in more)
+
+
+@pytest.mark.parametrize("paradigm", ["one2seq", "groov"])
+def test_sequences_go_on_until_they_have_k_further_phrases(paradigm: str) -> None:
+    generator, texts = KeyphraseGenerator(checkpoint(paradigm, seed=3), threads=1), documents(12)
+    plain = [one.keyphrases for one in generator.generate(texts, 30)]
+    more = [one.keyphrases for one in generator.generate(texts, 1, known=[phrases[:1] for phrases in plain])]
+    assert any(more) and all(given == phrases[1:2] for given, phrases in zip(more, plain, strict=True) if phrases[1:])
+
+
+@pytest.mark.parametrize("strategy", ["beam", "sequence"])
+def test_a_search_is_as_wide_as_what_is_known(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Phrases that must not come again would fill a beam of k; nobody's width depends on its batch mates."""
+    widths: list[tuple[int, int]] = []
+
+    def spy(engine: Any, texts: Any, *args: Any, beams: int, **more: Any) -> Any:
+        widths.append((beams, len(texts)))
+        return search_phrases(engine, texts, *args, beams=beams, **more)
+
+    monkeypatch.setattr("pusl.decoding.generator.search_phrases", spy)
+    generator = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    known = [[], ["drone"], [f"red {i}" for i in range(12)], ["lamp"], [f"blue {i}" for i in range(300)]]
+    found = generator.generate(documents(5), 3, known=known, strategy=strategy)
+    base = 5 if strategy == "beam" else 4
+    assert widths[:4] == [(base, 1), (base + 8, 2), (base + 16, 1), (64, 1)]
+    alone = [
+        generator.generate([text], 3, known=[had], strategy=strategy)[0]
+        for text, had in zip(documents(5), known, strict=True)
+    ]
+    assert found == alone
+
+
+def test_a_long_phrase_takes_no_room_from_the_others() -> None:
+    generator = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    assert len(generator._known_ids(["red shoe " * 200, "boot", "Boot", " ", "lamp"])) == 2
 
 
 def test_what_does_not_fit_is_refused() -> None:
     generator = KeyphraseGenerator(checkpoint("pusl"), threads=1)
     with pytest.raises(InputError, match="known has 1 entries for 2 texts"):
         generator.generate(["a drone", "a lamp"], 2, known=[["drone"]])
+    for wrong in (["drone"], [["drone", None]]):
+        with pytest.raises(InputError, match="a list of keyphrases for each text"):
+            generator.generate(["a drone"], 2, known=wrong)  # type: ignore[arg-type]
     for more in ({"temperature": 1.0}, {"allow_repeats": True}):
         with pytest.raises(InputError, match="known keyphrases"):
             generator.generate(["a drone"], 2, known=[["drone"]], **more)
@@ -110,6 +147,10 @@ def test_the_command_completes_items_of_every_file_kind(model: Path, tmp_path: P
     tags = [{"id": row["id"], "text": row["text"], "tags": "; ".join(row["keyphrases"])} for row in rows]
     write_rows(tmp_path / "items.csv", tags)
     assert complete(model, tmp_path / "items.csv", "--keyphrases-column", "tags", "--separator", ";") == found
+    # pandas writes its index under a blank name, which must not be taken for counts
+    lines = [f'{i},{row["id"]},"{row["text"]}","{row["tags"]}"' for i, row in enumerate(tags)]
+    (tmp_path / "pandas.csv").write_text("\n".join([",id,text,tags", *lines]) + "\n")
+    assert complete(model, tmp_path / "pandas.csv", "--keyphrases-column", "tags", "--separator", ";") == found
 
 
 def test_the_command_says_what_is_wrong(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,11 +162,18 @@ def test_the_command_says_what_is_wrong(model: Path, tmp_path: Path, capsys: pyt
     found = complete(model, items)
     assert isinstance(found, list) and [row["id"] for row in found] == ["b"]
     assert "'keyphrases' must be a list of strings, found a string" in (tmp_path / "out.jsonl.rejects").read_text()
+    assert "1 have no keyphrase of their own" in capsys.readouterr().out
+    (tmp_path / "half.csv").write_text('id,text,keyphrases\na,a drone,"[""\\ud83d x""]"\nb,a lamp,lamp\n')
+    found = complete(model, tmp_path / "half.csv")
+    assert isinstance(found, list) and [row["id"] for row in found] == ["b"]
+    assert "half of a surrogate pair" in (tmp_path / "out.jsonl.rejects").read_text()
     (tmp_path / "items.csv").write_text("id,text\na,a drone\n")
     for path, more, message in (
         (tmp_path / "items.csv", [], "has no column 'keyphrases' (found: id, text). Name it with --keyphrases-column"),
         (items, ["--calibrate", str(items)], "--complete and --calibrate"),
-        (items, ["--allow-repeats"], "known keyphrases need a search"),
+        (items, ["--allow-repeats"], "--complete searches for different keyphrases"),
+        (items, ["--temperature", "0.5"], "leave away --temperature"),
+        (items, ["--keyphrases-column", "tags"], "no item has 'tags' (found: id, text, keyphrases). Name it with"),
     ):
         capsys.readouterr()
         assert complete(model, path, *more) == 2

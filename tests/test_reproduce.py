@@ -59,6 +59,10 @@ def test_same_steps_for_everyone_and_a_second_call_uses_what_is_there(data: Path
     assert again.returncode == 0 and (runs / "table.md").read_text() == table
     assert times == {path: path.stat().st_mtime_ns for path in runs.rglob("*.safetensors")}
 
+    other = reproduce(data, "--steps", "8")
+    assert other.returncode == 1 and "--max-steps is 8, but the run in" in other.stderr
+    assert "Traceback" not in other.stderr, "models of another study are not mixed in"
+
 
 def test_a_wrong_share_is_refused(data: Path) -> None:
     found = reproduce(data, "--steps", "6", "--post-share", "1")

@@ -77,7 +77,8 @@ class Summary:
     exhausted: int = 0  # items that got fewer than k keyphrases
     hopeless: int = 0  # items without any usable text
     unscored: int = 0  # items whose keyphrases have no scores
-    repeats: int = 0  # items whose text stood in the same shard before
+    repeats: int = 0  # items whose text (and known keyphrases) stood in the same shard before
+    untold: int = 0  # with `complete`: items without a keyphrase of their own
     resumed: int = 0  # records that an earlier run had done
     seconds: float = 0.0
 
@@ -102,6 +103,7 @@ def generate_shard(generator: Predictor, items: Sequence[Item], options: Options
         "items": len(rows), "exhausted": sum("exhausted" in row for row in rows),
         "hopeless": sum(key in hopeless for key in keys), "repeats": len(rows) - len(answers),
         "unscored": sum("scores" not in row for row in rows),
+        "untold": sum(not item.known for item in items) if options.complete else 0,
     }  # fmt: skip
     return rows, counts
 
@@ -173,7 +175,9 @@ def generate_catalog(
     if complete and not isinstance(model, ModelRecipe):
         raise InputError("--complete needs a trained model: an LLM is not told what an item has already")
     if complete and calibrate is not None:
-        raise InputError("--complete and --calibrate: a file's keyphrases cannot be both known and the right answers")
+        raise InputError("--complete and --calibrate: the curve is learned for items of which nothing is known")
+    if complete and (decoding.get("allow_repeats") or decoding.get("temperature")):
+        raise InputError("--complete searches for different keyphrases: leave away --temperature and --allow-repeats")
     if calibrate is not None:
         if not isinstance(model, ModelRecipe):
             raise InputError("--calibrate needs a trained model: an LLM's keyphrases have no scores")
@@ -185,6 +189,8 @@ def generate_catalog(
     if input == output:
         raise InputError(f"--output {output}: is the input; name another file")
     source = open_source(input, columns, complete)
+    if complete:
+        source.check_known()
     folder = WorkFolder(output)
     columns_read = ["id_column", "text_column", "text_template"]
     columns_read += ["keyphrases_column", "separator"] if complete else []

@@ -145,6 +145,8 @@ class Source(ABC):
             known = known_keyphrases(row, self.columns, line, table=self.table)
         except InputError as error:
             return str(error).removeprefix(f":{line}: ")
+        if not all(map(encodable, known)):
+            return f"'{self.columns.keyphrases_column}' holds half of a surrogate pair, which is no character"
         return Item(line, value, text, tuple(known))
 
     def _text(self, row: Row) -> Any:
@@ -157,6 +159,19 @@ class Source(ABC):
             return None
         values = {name: "" if row.get(name) is None else str(row[name]).strip() for name in self._fields}
         return self._template.format_map(values).strip()
+
+    def check_known(self) -> None:
+        """Refuses a file in which no record has the column of keyphrases; one that has it ends the search."""
+        column, names = self.columns.keyphrases_column, ""
+        for chunk in self.chunks(1024):
+            for _, row, _ in self.rows(chunk):
+                if isinstance(row, dict):
+                    if column in row:
+                        return
+                    names = names or ", ".join(map(str, row))
+        raise InputError(
+            f"{self.path}: no item has '{column}' (found: {names or 'none'}). Name it with --keyphrases-column"
+        )
 
     def _check_header(self, names: Sequence[str]) -> None:
         flags = {self.columns.id_column: "--id-column"}

@@ -167,6 +167,7 @@ def describe(summary: Any, output: str | os.PathLike[str]) -> str:
     for value, what in (
         (summary.resumed, "were done by an earlier run"),
         (summary.repeats, "have the text of an earlier item and were computed once"),
+        (summary.untold, "have no keyphrase of their own to go on from"),
         (summary.exhausted, "got fewer keyphrases than asked for ('exhausted')"),
         (summary.hopeless, "have no usable text (see 'reason')"),
     ):

@@ -40,6 +40,7 @@ FLOOR = 12.0  # a phrase 160,000 times less probable than the item's best is jun
 LONGEST_SEQUENCE = 64  # tokens of a One2Seq or GROOV sequence in a beam search
 SPELLINGS = 1_000_000  # phrases whose text is remembered
 KNOWN_TOKENS = 256  # of known keyphrases that a search stands behind
+KNOWN_PHRASES = 64  # of known keyphrases that a One2Seq or GROOV sequence may hold besides the k wanted
 PREFER_BONUS = 3.0  # log units that leaving the universe costs under `prefer`
 
 
@@ -145,15 +146,16 @@ class KeyphraseGenerator:
         phrases = self._universe(universe) or self.universe
         if vocabulary != "open" and phrases is None:
             raise InputError(f"vocabulary {vocabulary!r} needs a universe: a file of phrases")
-        if known is not None and len(known) != len(texts):
-            raise InputError(f"known has {len(known)} entries for {len(texts)} texts")
-        if known is not None and (temperature > 0 or allow_repeats):
-            raise InputError("known keyphrases need a search for different ones: no temperature and no allow_repeats")
+        if known is not None:
+            _check_known(known, len(texts))
+            if temperature > 0 or allow_repeats:
+                raise InputError("known keyphrases need a search: leave temperature at 0 and allow_repeats away")
         readable = [i for i, text in enumerate(texts) if text.strip()]
         source = encode_texts(self.tokenizer, [texts[i] for i in readable], self.max_source_length)
         given_before = [known[i] for i in readable] if known is not None else None
-        search = Search(k, strategy, allow_repeats, batch_size, num_beams, floor)
         own = self.paradigm in ("one2seq", "groov")
+        room = KNOWN_PHRASES if own and known is not None else 0
+        search = Search(k + room, strategy, allow_repeats, batch_size, num_beams, floor)
         if own and strategy != "sequence" and temperature == 0:
             found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
         elif temperature > 0 or own:
@@ -256,9 +258,9 @@ class KeyphraseGenerator:
         """Known keyphrases as a PUSL model reads them, as many as there is room for."""
         rows, room = [], KNOWN_TOKENS
         for ids in encode_keyphrases(self.tokenizer, distinct(known), self.tokens):
-            room -= len(ids) + 2
-            if ids and room >= 0:
+            if ids and len(ids) <= self.max_phrase_tokens and len(ids) + 2 <= room:
                 rows.append(ids)
+                room -= len(ids) + 2
         return rows
 
     def _search(
@@ -267,6 +269,33 @@ class KeyphraseGenerator:
         search: Search,
         rule: UniverseRule | None,
         known: Sequence[Sequence[str]] | None = None,
+    ) -> list[list[Phrase]]:
+        """Phrase searches, grouped by width: known phrases may fill as many beams as there are of them."""
+        if search.strategy == "sequence" and self.paradigm == "pusl":
+            beams = search.num_beams or SEQUENCE_BEAMS
+        else:
+            beams = max(search.num_beams or 0, search.k + max(2, search.k // 4))
+        if known is None:
+            return self._search_at(beams, source, search, rule, None)
+        most = max(beams, MOST_BEAMS)
+        groups: dict[int, list[int]] = {}
+        for i, phrases in enumerate(known):  # an item's width is its own affair, whoever its batch mates are
+            more = -(-len(distinct(phrases)) // 8) * 8
+            groups.setdefault(min(beams + more, most), []).append(i)
+        found: list[list[Phrase]] = [[] for _ in source]
+        for width, items in groups.items():
+            part = self._search_at(width, [source[i] for i in items], search, rule, [known[i] for i in items])
+            for i, phrases_found in zip(items, part, strict=True):
+                found[i] = phrases_found
+        return found
+
+    def _search_at(
+        self,
+        beams: int,
+        source: list[list[int]],
+        search: Search,
+        rule: UniverseRule | None,
+        known: Sequence[Sequence[str]] | None,
     ) -> list[list[Phrase]]:
         """Phrase searches; items that fall short of k are searched again with more beams before they give up."""
         k, strategy = search.k, search.strategy if self.paradigm == "pusl" else "beam"
@@ -280,10 +309,13 @@ class KeyphraseGenerator:
                 return Sequential(k, form, search.floor, search.allow_repeats)
             return (Merged if strategy == "merge" else Ranked)(k, form, search.floor)
 
-        if strategy == "sequence":
-            beams = search.num_beams or SEQUENCE_BEAMS
-        else:
-            beams = max(search.num_beams or 0, k + max(2, k // 4))
+        def enough(i: int) -> int:
+            """What a closed universe can give at most."""
+            if rule is None or rule.bonus is not None:
+                return k
+            taken = sum(rule.universe.contains(phrase) for phrase in distinct(known[i])) if known else 0
+            return min(k, len(rule.universe) - taken)
+
         found: list[list[Phrase]] = [[] for _ in source]
         last = max(beams, MOST_BEAMS)
         while pending:
@@ -294,8 +326,9 @@ class KeyphraseGenerator:
             )  # fmt: skip
             for i, one in zip(pending, plans, strict=True):
                 found[i] = one.phrases()
-            enough = k if rule is None or rule.bonus is not None else min(k, len(rule.universe))
-            pending = [i for i, one in zip(pending, plans, strict=True) if len(found[i]) < enough and not one.floored]
+            pending = [
+                i for i, one in zip(pending, plans, strict=True) if len(found[i]) < enough(i) and not one.floored
+            ]
             if beams >= last:
                 break
             beams = min(4 * beams, last)
@@ -335,6 +368,14 @@ class Search:
     batch_size: int
     num_beams: int | None
     floor: float
+
+
+def _check_known(known: Sequence[Sequence[str]], texts: int) -> None:
+    if len(known) != texts:
+        raise InputError(f"known has {len(known)} entries for {texts} texts")
+    for phrases in known:
+        if isinstance(phrases, str) or not all(isinstance(phrase, str) for phrase in phrases):
+            raise InputError(f"known holds a list of keyphrases for each text, found {phrases!r}")
 
 
 def _check(name: str, value: str, allowed: Sequence[str]) -> None:

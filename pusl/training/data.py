@@ -83,8 +83,9 @@ def prepare(
         few = "a keyphrase" if min_keyphrases == 1 else f"{min_keyphrases} keyphrases (--min-keyphrases)"
         raise InputError(f"the training file has no item with {few}; there is nothing to learn")
     counts.save(folder / "counts.npy", len(known))
-    save_labels(folder, known)
-    summary = Summary(items, trained, len(known), occurrences / items, longest, dropped, cut)
+    seen = [label for label, count in zip(known, np.load(folder / "counts.npy"), strict=True) if count]
+    save_labels(folder, seen)
+    summary = Summary(items, trained, len(seen), occurrences / items, longest, dropped, cut)
     write_json(folder / "summary.json", asdict(summary))
     return summary
 

@@ -146,7 +146,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 def check_same(config: TrainConfig, record: RunRecord, out: Path) -> None:
     """A run goes on only with the settings and data it began with."""
-    older = {"learn_bok": config.paradigm == "pusl"}  # what runs did that are older than the option
+    older = {"learn_bok": config.paradigm == "pusl", "min_keyphrases": 1}  # what runs did that are older than these
     for name, began in {**older, **record["config"]}.items():
         now = getattr(config, name, began)
         if name not in FREE and now != began:

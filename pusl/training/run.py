@@ -147,6 +147,8 @@ class _Run:
         )  # fmt: skip
         if summary.dropped_phrases:
             _say(f"{summary.dropped_phrases} keyphrases are blank or longer than --max-phrase-tokens and were left out")
+        if config.min_keyphrases > 1:
+            _say(f"{summary.trained} of {summary.items} items have at least {config.min_keyphrases} keyphrases")
         if summary.cut_texts > 0.2 * summary.trained:
             _say(f"{summary.cut_texts} of {summary.trained} texts are longer than --max-source-length and were cut")
 
