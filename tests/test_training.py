@@ -20,6 +20,12 @@ from pusl.training.data import PreparedData, prepare
 
 COLORS = {"red": "rot", "blue": "blau", "green": "grün", "black": "schwarz"}
 THINGS = {"shoe": "shoes", "boot": "boots", "hat": "hats", "coat": "coats"}
+STEPS = 100  # every paradigm knows most of the rule by then, whatever the seed and the processor
+
+
+def phrases_of(color, thing):
+    """The right keyphrases of an item."""
+    return [f"{color} {THINGS[thing]}", THINGS[thing], COLORS[color]]
 
 
 def catalog(path, count=96, start=0):
@@ -27,7 +33,7 @@ def catalog(path, count=96, start=0):
     rows = []
     for number in range(start, start + count):
         color, thing = list(COLORS)[number % 4], list(THINGS)[number // 4 % 4]
-        phrases = [f"{color} {THINGS[thing]}", THINGS[thing], COLORS[color]][: 2 + number // 16 % 2]
+        phrases = phrases_of(color, thing)[: 2 + number // 16 % 2]
         rows.append({"id": f"i{number}", "text": f"a {color} {thing}, no. {number}", "keyphrases": phrases})
     write_rows(path, rows, force=True)
     return str(path)
@@ -43,7 +49,7 @@ def settings(files, out, **more):
     train_file, dev_file = files
     given = {
         "model": "scratch:tiny", "train": train_file, "dev": dev_file, "out": str(out), "vocab_size": 330,
-        "batch_size": 12, "max_steps": 40, "eval_every": 40, "patience": 0, "log_every": 5, **more,
+        "batch_size": 12, "max_steps": STEPS, "eval_every": STEPS, "patience": 0, "log_every": 5, **more,
     }  # fmt: skip
     return TrainConfig(**given)
 
@@ -67,13 +73,19 @@ def pusl_model(files, tmp_path_factory):
 )
 def test_every_paradigm_learns(files, pusl_model, tmp_path, paradigm, more):
     result = pusl_model if more is None else train(settings(files, tmp_path / "model", paradigm=paradigm, **more))
-    assert result.finished and result.steps == 40
+    assert result.finished and result.steps == STEPS
     losses = [point["loss"] for point in result.record["history"] if "loss" in point]
-    assert len(losses) == 8 and losses[-1] < 0.5 * losses[0]
+    assert len(losses) == STEPS // 5 and losses[-1] < 0.2 * losses[0]
     checkpoint = load_checkpoint(result.path)
     assert checkpoint.paradigm == paradigm and checkpoint.defaults["k"] == 5
-    found = KeyphraseGenerator(checkpoint).generate(["a red boot, no. 3"], 3)[0].keyphrases
-    assert "boots" in found, found
+    pairs = [(color, thing) for color in COLORS for thing in THINGS]
+    # The order-free loss may put a slot's whole weight on one right phrase: the next one stands in the next slot.
+    strategy = "sequence" if "loss" in (more or {}) else None
+    texts = [f"a {color} {thing}, no. 3" for color, thing in pairs]
+    found = [one.keyphrases for one in KeyphraseGenerator(checkpoint).generate(texts, 3, strategy=strategy)]
+    right = sum(len(set(got) & set(phrases_of(*pair))) for got, pair in zip(found, pairs, strict=True))
+    # Of 48 right ones the three most frequent phrases for every text would hit 12; lazy models stop after two.
+    assert right >= (24 if paradigm in ("one2seq", "groov") else 36), found
     assert result.best and result.best["B@2mu"] > 0.2
     plain = AutoModelForSeq2SeqLM.from_pretrained(result.path)
     assert type(plain).__name__ == "T5ForConditionalGeneration"
