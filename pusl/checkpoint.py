@@ -70,8 +70,8 @@ def scratch_model(shape: str, tokenizer: Any, *, dropout: float = 0.1, seed: int
     return T5ForConditionalGeneration(config)
 
 
-def load_base(name: str, dropout: float | None = None) -> tuple[Any, Any]:
-    """A hub id or a folder -> (model in fp32, tokenizer), marks added and embeddings fitted."""
+def load_base(name: str, dropout: float | None = None, paradigm: str = "pusl") -> tuple[Any, Any]:
+    """A hub id or a folder -> (model in fp32, tokenizer), marks added and embeddings fitted to the paradigm."""
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -93,7 +93,7 @@ def load_base(name: str, dropout: float | None = None) -> tuple[Any, Any]:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
             raise InputError(f"model '{name}' cannot be loaded ({_first_line(error)})") from None
     _settle_scale(name, model)
-    fit_embeddings(model, tokenizer)
+    fit_embeddings(model, tokenizer, paradigm)
     return model, tokenizer
 
 
@@ -110,12 +110,15 @@ def _settle_scale(name: str, model: Any) -> None:
         model.config.scale_decoder_outputs = False
 
 
-def fit_embeddings(model: Any, tokenizer: Any) -> int:
+def fit_embeddings(model: Any, tokenizer: Any, paradigm: str = "pusl") -> int:
     """Adds the marks to the tokenizer where they are missing, and rows for them to the model.
 
     Spare rows are used first (T5 has 28 above its tokenizer's size), so most models keep their shape;
-    returns how many rows had to be appended. Rows of new marks start near the mean embedding, because
-    a spare row was never trained. An untied `lm_head` gets rows of its own and stays untied.
+    returns how many rows had to be appended. A spare row was never trained, so the row of a new mark that
+    the paradigm writes starts near that of the token whose part it takes: `<eok>` ends a phrase as EOS does,
+    `<bok>` opens one as the decoder's first id does, `<sep>` parts two as a semicolon does. From pretrained
+    weights PUSL learns faster so (docs/LOG.md). Marks that are never written start near the mean row, where
+    they take no probability. An untied `lm_head` gets rows of its own and stays untied.
     """
     import torch
 
@@ -132,13 +135,25 @@ def fit_embeddings(model: Any, tokenizer: Any) -> int:
             config.vocab_size = needed
         model.vocab_size = needed
     if new:
+        parts = _parts(model, tokenizer, paradigm)
         weights = [model.get_input_embeddings().weight] + ([] if tied else [model.get_output_embeddings().weight])
         for weight in weights:
             trained = weight.detach()[: min(rows, known)]
-            # A little noise of a fixed seed tells the marks apart from the first step on.
+            mean = trained.mean(0)
+            start = torch.stack([trained[parts[i]] if i in parts else mean for i in range(known, needed)])
+            # A little noise of a fixed seed tells the marks from their models and from each other.
             noise = torch.randn(new, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
-            weight.data[known:needed] = trained.mean(0) + 0.1 * trained.std(0) * noise
+            weight.data[known:needed] = start + 0.1 * trained.std(0) * noise
     return max(0, int(needed - rows))
+
+
+def _parts(model: Any, tokenizer: Any, paradigm: str) -> dict[int, int]:
+    """Id of each mark that the paradigm writes -> the id whose part it takes."""
+    ids = token_ids(tokenizer, model.config)
+    if paradigm == "pusl":
+        return {ids.bok: ids.start, ids.eok: ids.eos}
+    semicolon = tokenizer.get_vocab().get(";")
+    return {} if paradigm == "one2one" or semicolon is None else {ids.sep: semicolon}
 
 
 def _grown_embedding(module: Any, rows: int) -> Any:

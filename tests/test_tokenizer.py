@@ -94,22 +94,25 @@ def test_marks_keep_the_sentinels():
     assert plain("a<extra_id_0>")["input_ids"].count(sentinels[0]) == 1
 
 
-@pytest.mark.parametrize("spare", [0, 2, 28])
-def test_untied_heads_stay_untied_and_spare_rows_are_used_first(tmp_path, spare):
-    plain = train_tokenizer(TEXTS, 400, marks=False)
+@pytest.mark.parametrize(("spare", "paradigm"), [(0, "pusl"), (2, "one2seq"), (28, "one2one")])
+def test_untied_heads_stay_untied_and_spare_rows_are_used_first(tmp_path, spare, paradigm):
+    plain = train_tokenizer([*TEXTS, "boot; shoe"], 400, marks=False)
     weights = untied_checkpoint(tmp_path / "base", plain, spare)
     known, rows = len(plain), len(plain) + spare
-    model, tokenizer = load_base(str(tmp_path / "base"))
+    model, tokenizer = load_base(str(tmp_path / "base"), paradigm=paradigm)
     assert model.get_input_embeddings().num_embeddings == max(rows, known + 3) == model.config.vocab_size
     assert not is_tied(model)
     assert model.encoder.embed_tokens.weight is model.shared.weight is model.decoder.embed_tokens.weight
     assert torch.equal(model.lm_head.weight[:known], weights["lm_head.weight"][:known])
     assert torch.equal(model.shared.weight[:known], weights["shared.weight"][:known])
-    marks = model.lm_head.weight[known : known + 3]
-    assert (
-        len({tuple(row.tolist()) for row in marks}) == 3
-        and (marks - model.lm_head.weight[:known].mean(0)).abs().max() < 1
-    )
+    ids = token_ids(tokenizer, model.config)
+    stand_for = {ids.bok: ids.start, ids.eok: ids.eos, ids.sep: tokenizer.get_vocab()[";"]}
+    written = {"pusl": {ids.bok, ids.eok}, "one2seq": {ids.sep}, "one2one": set()}[paradigm]
+    for weight in (model.lm_head.weight, model.shared.weight):
+        assert len({tuple(weight[i].tolist()) for i in (*stand_for, *stand_for.values())}) == 6, "all are different"
+        for mark, part in stand_for.items():
+            start = weight[part] if mark in written else weight[:known].mean(0)
+            assert (weight[mark] - start).norm() < 0.2 * weight[:known].norm(dim=1).mean(), "as what it stands for"
     assert model.config.scale_decoder_outputs is False
 
     save_checkpoint(tmp_path / "out", model, tokenizer, {"paradigm": "pusl"})
@@ -119,6 +122,18 @@ def test_untied_heads_stay_untied_and_spare_rows_are_used_first(tmp_path, spare)
     assert again.model.config.scale_decoder_outputs is False
     once_more, _ = load_base(str(tmp_path / "out"))
     assert torch.equal(once_more.lm_head.weight, model.lm_head.weight), "known marks keep what they learned"
+
+
+def test_a_tokenizer_that_has_some_of_the_marks():
+    plain = train_tokenizer(TEXTS, 400, marks=False)
+    plain.add_tokens(["<sep>"], special_tokens=True)
+    model = scratch_model("tiny", plain)
+    before = model.shared.weight.detach().clone()
+    assert fit_embeddings(model, plain) == 2
+    ids, rows = token_ids(plain, model.config), model.shared.weight
+    assert torch.equal(rows[ids.sep], before[ids.sep]), "a mark that was there keeps its row"
+    assert torch.cosine_similarity(rows[ids.bok], rows[ids.start], 0) > 0.9
+    assert torch.cosine_similarity(rows[ids.eok], rows[ids.eos], 0) > 0.9
 
 
 def test_tied_heads_stay_tied():

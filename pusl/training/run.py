@@ -122,7 +122,7 @@ class _Run:
     def _load(self) -> tuple[Any, Any]:
         config = self.config
         if not config.shape:
-            return load_base(config.model, config.dropout)
+            return load_base(config.model, config.dropout, config.paradigm)
         self._on_main(not self.folder.tokenizer.is_dir(), self._learn_vocabulary)
         from transformers import AutoTokenizer
 
