@@ -123,7 +123,7 @@ def post_train(
         order=meta.get("order", "shuffle"),
         train=str(out / "selection" / "selected.jsonl"), out=str(out),
         max_source_length=meta["defaults"]["max_source_length"], mu=report["mu"],
-        **_from_first_run(model, meta["paradigm"], train_config),
+        **_from_first_run(model, meta, train_config),
     )  # fmt: skip
     result = train(config, resume=resume, force=force)
     if result.finished:  # what the model invented for itself is no training label
@@ -131,15 +131,13 @@ def post_train(
     return result, report
 
 
-def _from_first_run(model: str | Path, paradigm: str, asked: TrainConfig) -> dict[str, Any]:
+def _from_first_run(model: str | Path, meta: dict[str, Any], asked: TrainConfig) -> dict[str, Any]:
     """Restarts and marks as the model learned them, its optimizer at half its rate (paper) unless asked otherwise."""
     run = Path(model) / "run.json"
     first = json.loads(run.read_text(encoding="utf-8"))["config"] if run.is_file() else {}
-    # A run without the option is older than it and counted <bok>.
-    same = {
-        "restart": first.get("restart", 0.0),
-        "learn_bok": first.get("learn_bok", bool(first) and paradigm == "pusl"),
-    }
+    # pusl.json has them, an older one does not; a run without the last option is older than it and counted <bok>.
+    older = {"restart": 0.0, "learn_bok": bool(first) and meta["paradigm"] == "pusl"}
+    same = {name: meta.get(name, first.get(name, default)) for name, default in older.items()}
     own = first.get("optimizer", "adamw")
     optimizer = asked.optimizer or own
     rate = float(first.get("lr", PRETRAINED_RATE)) / 2 if asked.lr is None and optimizer == own else asked.lr

@@ -202,7 +202,8 @@ class _Run:
     def _meta(self, **more: Any) -> dict[str, Any]:
         config, longest = self.config, self.summary.longest_phrase
         return metadata(config.paradigm, self.mu, config.max_source_length, longest, loss=config.loss,
-                        order=config.order, base_model=config.model, **more)  # fmt: skip
+                        order=config.order, restart=config.restart, learn_bok=config.learn_bok,
+                        base_model=config.model, **more)  # fmt: skip
 
     def _keep(self, scores: dict[str, float] | None, weights: dict[str, Any] | None = None) -> None:
         """The current model becomes the run's model."""
