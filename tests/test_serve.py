@@ -99,6 +99,27 @@ def test_defaults_come_from_the_model(server: Server) -> None:
     assert headers["x-request-id"]
 
 
+def test_known_keyphrases_are_gone_on_behind_and_not_given_again(server: Server, generator: Any) -> None:
+    texts = [make_text(seed, 8) for seed in range(12)]
+    known = [one.keyphrases[: seed % 3] for seed, one in enumerate(generator.generate(texts, 3))]
+    expected, free = generator.generate(texts, 4, known=known), generator.generate(texts, 4)
+
+    def ask(index: int) -> tuple[int, Any, dict[str, str]]:
+        if index % 2:
+            return server.ask([texts[index]], k=4)
+        return server.ask([texts[index]], k=4, known=[known[index]])
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(ask, range(12)))
+    for index, (status, answer, _) in enumerate(answers):
+        assert status == 200, answer
+        assert same(answer["results"][0], (free if index % 2 else expected)[index])
+    assert [one.keyphrases for one in expected] != [one.keyphrases for one in free]
+    status, answer, _ = server.ask(texts, k=4, known=known, explain=True)
+    assert status == 200 and all(map(same, answer["results"], expected))
+    assert not any(set(mine) & set(result["keyphrases"]) for mine, result in zip(known, answer["results"], strict=True))
+
+
 def test_every_strategy_offered_works(server: Server) -> None:
     for strategy in server.call("GET", "/v1/model")[1]["strategies"]:
         status, answer, _ = server.ask([make_text(2)], k=3, strategy=strategy)
@@ -141,6 +162,11 @@ def test_explain_marks_and_closed_vocabulary(server: Server) -> None:
         ({"texts": ["a"], "strategy": "nope"}, 422, "strategy"),
         ({"texts": ["a"], "vocabulary": "nope"}, 422, "vocabulary"),
         ({"texts": ["a"], "top_k": 5}, 422, "top_k"),
+        ({"texts": ["a"], "known": []}, 422, "known: 0 lists for 1 texts"),
+        ({"texts": ["a"], "known": ["boot"]}, 422, "known.0"),
+        ({"texts": ["a"], "known": [["b" * 20_001]]}, 413, "known.0"),
+        (b'{"texts": ["a"], "known": [["\\ud800"]]}', 422, "known.0"),
+        ({"texts": ["a"], "known": [["boot"]], "temperature": 1.0}, 422, "known: needs a search"),
         ({"texts": ["a"] * 257}, 413, "at most 256"),
         ({"texts": ["a" * 20_001]}, 413, "at most 20000"),
         ({"texts": ["a" * 19_000] * 250}, 413, "bytes"),

@@ -34,7 +34,7 @@ from pusl.serve.batching import Batcher, Closed, QueueFull, Ticket, WorkerLost
 from pusl.serve.gateway import Gateway, Problem, Telemetry, set_up_logs
 from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse
 from pusl.serve.settings import ServeConfig, check_config, read_api_key
-from pusl.serve.worker import Worker, WorkerError
+from pusl.serve.worker import Item, Worker, WorkerError
 
 log = logging.getLogger("pusl.serve.app")
 PATHS = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/keyphrases", "/v1/model"})
@@ -95,22 +95,22 @@ class Service:
             return Problem(429, "queue_full", str(full), full.retry_after)
         return None
 
-    def submit(self, texts: list[str], options: tuple[tuple[str, Any], ...]) -> Ticket:
+    def submit(self, items: list[Item], options: tuple[tuple[str, Any], ...]) -> Ticket:
         """Queues a request, or raises the Problem that explains why not."""
         if (problem := self.refusal()) is not None:
             raise problem
         try:
-            return self.batcher.submit(texts, options)
+            return self.batcher.submit(items, options)
         except QueueFull as full:
             raise Problem(429, "queue_full", str(full), full.retry_after) from None
         except Closed:
             raise Problem(503, "stopping", "the service is stopping", retry_after=2) from None
 
-    async def _run(self, texts: list[str], key: Any) -> list[Any]:
+    async def _run(self, items: list[Item], key: Any) -> list[Any]:
         worker = await self._idle.get()
         try:
-            results, seconds = await worker.ask(texts, dict(key))
-            self.telemetry.batch_size.observe(len(texts))
+            results, seconds = await worker.ask(items, dict(key))
+            self.telemetry.batch_size.observe(len(items))
             self.telemetry.batch_time.observe(seconds)
             return results
         finally:
@@ -172,6 +172,7 @@ def create_app(config: ServeConfig, api_key: str | None = None) -> FastAPI:
         fields = schema["components"]["schemas"]["KeyphraseRequest"]["properties"]
         fields["k"]["anyOf"][0]["maximum"] = config.max_k
         fields["texts"]["maxItems"], fields["texts"]["items"]["maxLength"] = config.max_texts, config.max_chars
+        fields["known"]["anyOf"][0]["maxItems"] = config.max_texts
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -213,10 +214,11 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
     async def keyphrases(body: KeyphraseRequest, request: Request) -> Response:
         """Generates k unique, scored keyphrases for each text."""
         facts = request.scope["pusl.facts"]
-        facts["texts"] = len(body.texts)
+        facts["texts"], facts["known"] = len(body.texts), sum(map(len, body.known or ()))
         options = checked_options(body, config, service.info)
         facts.update({name: options[name] for name in ("k", "strategy", "vocabulary")})
-        ticket = service.submit(body.texts, tuple(options.items()))
+        items: list[Item] = list(zip(body.texts, body.known or [[]] * len(body.texts), strict=True))
+        ticket = service.submit(items, tuple(options.items()))
         results = await _outcome(ticket, service, request)
         facts["queue_ms"], facts["batches"] = round(ticket.waited() * 1000, 1), ticket.batches
         if results is None:
@@ -260,16 +262,21 @@ def checked_options(body: KeyphraseRequest, config: ServeConfig, info: dict[str,
     """The request's options with defaults filled in, or the Problem that names the field and the limit."""
     if len(body.texts) > config.max_texts:
         raise Problem(413, "too_many_texts", f"texts: {len(body.texts)}; at most {config.max_texts} per request")
-    for index, text in enumerate(body.texts):
+    if body.known is not None and len(body.known) != len(body.texts):
+        raise Problem(422, "invalid", f"known: {len(body.known)} lists for {len(body.texts)} texts")
+    if body.known is not None and (body.temperature or body.allow_repeats):
+        raise Problem(422, "invalid", "known: needs a search; leave temperature and allow_repeats away")
+    written = [(f"texts.{i}", text) for i, text in enumerate(body.texts)]
+    written += [(f"known.{i}", " ".join(phrases)) for i, phrases in enumerate(body.known or ())]
+    for place, text in written:
         if len(text) > config.max_chars:
-            raise Problem(
-                413, "text_too_long", f"texts.{index}: {len(text)} characters; at most {config.max_chars} per text"
-            )
+            raise Problem(413, "text_too_long", f"{place}: {len(text)} characters; at most {config.max_chars}")
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Problem(422, "invalid", f"texts.{index}: holds half a surrogate pair, not valid Unicode") from None
-    options = body.model_dump(exclude={"texts"})
+            raise Problem(422, "invalid", f"{place}: holds half a surrogate pair, not valid Unicode") from None
+    options = body.model_dump(exclude={"texts", "known"})
+    options["complete"] = body.known is not None  # told and not told are decoded apart
     options["k"] = body.k or min(info["defaults"]["k"], config.max_k)
     if options["k"] > config.max_k:
         raise Problem(422, "invalid", f"k: {body.k} is over this server's limit of {config.max_k}")

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Run = Callable[[list[str], Any], Awaitable[list[Any]]]
+Run = Callable[[list[Any], Any], Awaitable[list[Any]]]
 TURNS_PER_BATCH = 4  # a ticket fills at most a quarter of a batch per turn while others wait
 
 
@@ -40,7 +40,7 @@ class WorkerLost(Exception):
 class Ticket:
     """One request's texts on their way through the batcher."""
 
-    texts: Sequence[str]
+    texts: Sequence[Any]  # whatever `run` takes for a text
     key: Hashable
     done: asyncio.Future[list[Any]]
     arrived: float
@@ -96,7 +96,7 @@ class Batcher:
         self._wakeup.set()
         await asyncio.gather(*self._tasks)
 
-    def submit(self, texts: Sequence[str], key: Hashable) -> Ticket:
+    def submit(self, texts: Sequence[Any], key: Hashable) -> Ticket:
         """Accepts all texts or none; `ticket.done` will hold their results in order."""
         if self._closed:
             raise Closed

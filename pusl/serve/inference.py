@@ -53,10 +53,12 @@ class Inference:
             },
         }
 
-    def answer(self, texts: Sequence[str], options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """One dict per text, in order."""
+    def answer(
+        self, texts: Sequence[str], options: Mapping[str, Any], known: Sequence[Sequence[str]] | None = None
+    ) -> list[dict[str, Any]]:
+        """One dict per text, in order; `known`: the keyphrases that each text has already."""
         chosen = {name: value for name, value in options.items() if value is not None and name != "explain"}
-        found = self.generator.generate(texts, batch_size=self.batch_size, **chosen)
+        found = self.generator.generate(texts, known=known, batch_size=self.batch_size, **chosen)
         results = []
         for text, one in zip(texts, found, strict=True):
             result: dict[str, Any] = {

@@ -14,6 +14,10 @@ class KeyphraseRequest(BaseModel):
         "example": {"texts": ["Waterproof hiking boots for wide feet"], "k": 5},
     })  # fmt: skip
     texts: Annotated[list[str], Field(min_length=1, description="One or more texts; results come in this order.")]
+    known: Annotated[
+        list[list[str]] | None,
+        Field(description="Keyphrases that each text has already, one list per text: k further ones are searched."),
+    ] = None
     k: Annotated[int | None, Field(ge=1, strict=True, description="Keyphrases per text (default: the model's).")] = None
     strategy: Annotated[str | None, Field(description="Decoding strategy; `GET /v1/model` lists them.")] = None
     vocabulary: Annotated[

@@ -17,13 +17,14 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from eval.files import InputError
 from pusl.serve.batching import WorkerLost
 
 HEADER = struct.Struct(">I")
+Item = tuple[str, Sequence[str]]  # a text and the keyphrases it has already
 
 
 class WorkerError(Exception):
@@ -60,12 +61,12 @@ class Worker:
         self.info = hello["ready"]
         return self.info
 
-    async def ask(self, texts: list[str], options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], float]:
+    async def ask(self, items: Sequence[Item], options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], float]:
         """Predictions for one batch and the seconds they took; WorkerLost if the process dies or hangs."""
         await self.revive()
         life = self.restarts
         # Several questions may stand in the pipe: written in this order, read in this order (the lock is fair).
-        self._write({"texts": texts, "options": options})
+        self._write({"items": items, "options": options})
         async with self._turn:
             if life != self.restarts or self.pid is None:
                 raise WorkerLost("the model process ended")
@@ -135,7 +136,9 @@ def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: Binary
         question = json.loads(questions.read(HEADER.unpack(head)[0]))
         try:
             begun = time.perf_counter()
-            results = model.answer(question["texts"], question["options"])
+            options, texts = question["options"], [text for text, _ in question["items"]]
+            known = [phrases for _, phrases in question["items"]] if options.pop("complete") else None
+            results = model.answer(texts, options, known)
             send({"results": results, "seconds": time.perf_counter() - begun})
         except InputError as error:
             send({"error": str(error), "kind": "input"})
