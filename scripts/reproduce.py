@@ -39,15 +39,20 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "groov": ("GROOV", {"paradigm": "groov"}),
     "pusl": ("PUSL", {"paradigm": "pusl"}),
     "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
-    "pusl-re": ("PUSL, restarts", {"paradigm": "pusl", "restart": 0.5}),
+    "pusl-re": ("PUSL, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
+    "pusl-re2": ("PUSL, restarts .2", {"paradigm": "pusl", "restart": 0.2}),
     "pusl-rich": ("PUSL, restarts, rich items", {"paradigm": "pusl", "restart": 0.5}),  # those with more than μ
     "one2one-rich": ("One2One, rich items", {"paradigm": "one2one"}),
     "one2seq-rich": ("One2Seq, rich items", {"paradigm": "one2seq"}),
     "pusl-bok": ("PUSL, <bok> learned", {"paradigm": "pusl", "learn_bok": True}),
     "pusl-pt": ("PUSL+PT, restarts", {"paradigm": "pusl", "restart": 0.5}),
+    # The control: what the selection of rich items does by itself (--post 'sources="raw"').
+    "one2one-pt": ("One2One+PT", {"paradigm": "one2one"}),
+    "one2seq-pt": ("One2Seq+PT", {"paradigm": "one2seq"}),  # the paper's Table 7
 }
-DEFAULT_SYSTEMS = [name for name in SYSTEMS if name != "pusl-bok" and not name.endswith("-rich")]
-POST_SHARE = 0.5  # of PUSL+PT's steps
+ON_REQUEST = {"pusl-bok", "pusl-re", "one2one-pt", "one2seq-pt"}  # beside all that train on rich items only
+DEFAULT_SYSTEMS = [name for name in SYSTEMS if name not in ON_REQUEST and not name.endswith("-rich")]
+POST_SHARE = 0.5  # of the steps of a system with post-training
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Study:
     systems: Sequence[str]
     options: dict[str, Any]  # training settings of every system
     post: dict[str, Any]  # settings of post-training's selection
-    post_share: float = POST_SHARE  # of PUSL+PT's steps
+    post_share: float = POST_SHARE  # of the steps of a system with post-training
 
     def file(self, name: str) -> Path:
         """`test` -> the folder's test.jsonl or test.jsonl.gz."""
@@ -99,7 +104,7 @@ def train_system(study: Study, system: str, seed: int) -> Path:
     """Trains one system unless it is there already; returns its model folder."""
     model = study.folder(system, seed) / "model"
     started = (model / "run.json").exists()
-    if system == "pusl-pt":
+    if system.endswith("-pt"):
         base = model.with_name("base")
         last = min(max(1, round(study.post_share * study.steps)), study.steps - 1)
         first = config_of(study, system, seed, out=str(base), max_steps=study.steps - last)
@@ -213,7 +218,7 @@ def main() -> None:
         "--post-share",
         type=float,
         default=POST_SHARE,
-        help=f"share of PUSL+PT's steps that are post-training (default: {POST_SHARE})",
+        help=f"share of a +PT system's steps that are post-training (default: {POST_SHARE})",
     )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="what to train")
     parser.add_argument("--train-only", action="store_true", help="train what is missing and stop")
