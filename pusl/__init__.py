@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pusl.processor import avoid_half_amx
+
 if TYPE_CHECKING:
     from pusl.decoding.generator import KeyphraseGenerator as KeyphraseGenerator
     from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor as TopKKeyphrasesLogitsProcessor
@@ -15,6 +17,8 @@ _LAZY = {
     "KeyphraseGenerator": "pusl.decoding.generator",
     "TopKKeyphrasesLogitsProcessor": "pusl.decoding.processor",
 }
+
+avoid_half_amx()  # here, because torch looks at the limit once, at its first product
 
 
 def __getattr__(name: str) -> Any:

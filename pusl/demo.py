@@ -220,7 +220,7 @@ def _spread(config: DemoConfig) -> str:
         for label, name, digits in (("#K@2μ", "K", 2), ("B@2μ", "B", 1), ("true B@2μ", "true B", 1))
     ]
     return (
-        f"\n\nOver {len(kept['seeds'])} seeds (catalog, weights and order), lowest to highest:\n"
+        f"\n\nOver {len(kept['seeds'])} seeds (catalog, weights and order) on one machine, lowest to highest:\n"
         + "; ".join(parts)
         + "."
     )

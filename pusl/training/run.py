@@ -29,6 +29,7 @@ from transformers.trainer_callback import PrinterCallback
 from eval.files import InputError
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, scratch_model
 from pusl.examples import read_examples
+from pusl.processor import half_amx
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
 from pusl.training.config import TrainConfig, resolve
@@ -262,15 +263,20 @@ class _Run:
 
 
 def _arguments(config: TrainConfig, folder: RunFolder, max_steps: int, every: int) -> TrainingArguments:
+    # transformers 5.23 has a new name for it and warns of the old one
+    names = {field.name for field in dataclasses.fields(TrainingArguments)}
+    new, old = "activation_checkpointing", "gradient_checkpointing"
+    checkpointing: dict[str, Any] = {new if new in names else old: config.gradient_checkpointing}
     return TrainingArguments(
         output_dir=str(folder.work), max_steps=max_steps, per_device_train_batch_size=1,
         gradient_accumulation_steps=config.accumulation, learning_rate=config.lr or 0.0, lr_scheduler_type="linear",
         warmup_steps=math.ceil(config.warmup * max_steps), weight_decay=config.weight_decay,
         max_grad_norm=config.max_grad_norm, seed=config.seed, bf16=config.bf16,
-        gradient_checkpointing=config.gradient_checkpointing, logging_steps=config.log_every,
+        logging_steps=config.log_every,
         logging_nan_inf_filter=False, save_strategy="steps", save_steps=config.save_every or every, save_total_limit=2,
         eval_strategy="steps" if config.dev else "no", eval_steps=every, remove_unused_columns=False, disable_tqdm=True,
         report_to=config.report_to, ddp_find_unused_parameters=False, use_cpu=not accelerator_present(),
+        **checkpointing,
     )  # fmt: skip
 
 
@@ -302,7 +308,7 @@ def has_fast_bf16() -> bool:
     """Whether the device computes in bfloat16 instead of emulating it."""
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return torch.backends.mps.is_available() or bool(torch.cpu._is_amx_tile_supported())
+    return torch.backends.mps.is_available() or (bool(torch.cpu._is_amx_tile_supported()) and not half_amx())
 
 
 def _explain(error: BaseException, config: TrainConfig) -> None:
