@@ -49,8 +49,12 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     # The control: what the selection of rich items does by itself (--post 'sources="raw"').
     "one2one-pt": ("One2One+PT", {"paradigm": "one2one"}),
     "one2seq-pt": ("One2Seq+PT", {"paradigm": "one2seq"}),  # the paper's Table 7
+    # Others' models, decoded as without our search.
+    "one2one-stock": ("One2One, stock beam search", {}),
+    "pusl-a1": ("PUSL, Algorithm 1", {}),
 }
-ON_REQUEST = {"pusl-bok", "pusl-re", "one2one-pt", "one2seq-pt"}  # beside all that train on rich items only
+MODEL_OF = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # whose model a system decodes, if not its own
+ON_REQUEST = {"pusl-bok", "pusl-re", "one2one-pt", "one2seq-pt", *MODEL_OF}  # beside all on rich items only
 DEFAULT_SYSTEMS = [name for name in SYSTEMS if name not in ON_REQUEST and not name.endswith("-rich")]
 POST_SHARE = 0.5  # of the steps of a system with post-training
 
@@ -102,6 +106,7 @@ def config_of(study: Study, system: str, seed: int, **more: Any) -> TrainConfig:
 
 def train_system(study: Study, system: str, seed: int) -> Path:
     """Trains one system unless it is there already; returns its model folder."""
+    system = MODEL_OF.get(system, system)
     model = study.folder(system, seed) / "model"
     started = (model / "run.json").exists()
     if system.endswith("-pt"):
@@ -126,7 +131,12 @@ def predict(study: Study, system: str, seed: int) -> Path:
     model = train_system(study, system, seed)  # refuses one that was trained with other settings
     output = study.folder(system, seed) / f"predictions-{study.k[1]}.jsonl"
     if not output.exists():
-        generate_catalog(model, study.file("test"), output, study.k[1])
+        if system == "one2one-stock":
+            from stock_beam import stock_beam
+
+            stock_beam(model, study.file("test"), output, study.k[1])
+        else:
+            generate_catalog(model, study.file("test"), output, study.k[1], allow_repeats=system == "pusl-a1")
     return output
 
 
@@ -188,12 +198,12 @@ def affordable_steps(study: Study, budget: float) -> int:
     """Steps that fit the budget in minutes, from 30 timed steps of each system (kept in seconds_per_step.json)."""
     kept = study.out / "seconds_per_step.json"
     seconds = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    for system in study.systems:
+    for system in {MODEL_OF.get(system, system): None for system in study.systems}:
         if system not in seconds:
             probe = config_of(study, system, 0, out=str(study.out / "probe" / system), max_steps=30, dev=None)
             seconds[system] = train(probe, force=True).record["timings"]["train"] / 30
             write_json(kept, seconds, force=True)
-    each = sum(seconds[system] for system in study.systems)
+    each = sum(seconds[system] for system in {MODEL_OF.get(system, system) for system in study.systems})
     return max(10, round(0.75 * 60 * budget / (each * len(study.seeds))))
 
 

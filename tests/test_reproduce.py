@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from eval.files import write_rows
+from pusl import KeyphraseGenerator
+from pusl.training import TrainConfig, train
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "reproduce.py"
 SYSTEMS = ["one2seq", "pusl", "pusl-rich", "pusl-pt", "one2one-pt"]
+OTHERS_MODELS = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # decoded in another way
 
 
 @pytest.fixture
@@ -31,7 +34,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def reproduce(data: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    words = [str(data), "--out", str(data.parent / "runs"), "--seeds", "0", "--systems", *SYSTEMS, *more]
+    words = [str(data), "--out", str(data.parent / "runs"), "--seeds", "0", "--systems", *SYSTEMS]
+    words += [*OTHERS_MODELS, *more]
     options = ["vocab_size=330", "batch_size=12", "patience=0", "eval_every=100"]
     return subprocess.run(
         [sys.executable, str(SCRIPT), *words, "--set", *options], capture_output=True, text=True, timeout=300
@@ -51,7 +55,17 @@ def test_same_steps_for_everyone_and_a_second_call_uses_what_is_there(data: Path
     base = json.loads((runs / "pusl-pt-0" / "base" / "run.json").read_text())
     assert base["steps"] == 3 and configs["pusl-pt"]["lr"] == base["config"]["lr"]
     assert configs["pusl-rich"]["min_keyphrases"] == 3 and configs["pusl"]["min_keyphrases"] == 1  # μ = 2
+    found = {}
+    for system, trained in OTHERS_MODELS.items():
+        assert not (runs / f"{system}-0" / "model").exists() and (runs / f"{trained}-0" / "model" / "run.json").exists()
+        predictions = runs / f"{system}-0" / "predictions-4.jsonl"
+        found[system] = [json.loads(line)["keyphrases"] for line in predictions.read_text().splitlines()]
+    assert all(len(phrases) == 4 for phrases in found["one2one-stock"])
+    assert found["pusl-a1"] != [
+        json.loads(line)["keyphrases"] for line in (runs / "pusl-0" / "predictions-4.jsonl").read_text().splitlines()
+    ]
     table = (runs / "table.md").read_text()
+    assert "One2One, stock beam search" in table and "PUSL, Algorithm 1" in table
     assert "PUSL+PT" in table and "Against the complete labels" in table and "true B" in table
     assert (runs / "faithfulness.svg").exists()
     times = {path: path.stat().st_mtime_ns for path in runs.rglob("*.safetensors")}
@@ -62,6 +76,38 @@ def test_same_steps_for_everyone_and_a_second_call_uses_what_is_there(data: Path
     other = reproduce(data, "--steps", "8")
     assert other.returncode == 1 and "--max-steps is 8, but the run in" in other.stderr
     assert "Traceback" not in other.stderr, "models of another study are not mixed in"
+
+
+def test_stock_beam_ranks_by_probability_or_by_its_mean_per_token(tmp_path: Path) -> None:
+    rows = [{"id": f"i{n}", "text": f"a red shoe, no. {n}", "keyphrases": ["shoe", "red shoe"]} for n in range(24)]
+    write_rows(tmp_path / "train.jsonl", rows)
+    for paradigm in ("one2one", "pusl"):
+        train(
+            TrainConfig(
+                paradigm=paradigm, model="scratch:tiny", train=str(tmp_path / "train.jsonl"), vocab_size=300,
+                out=str(tmp_path / paradigm), batch_size=12, max_steps=40, max_target_length=64, max_phrase_tokens=8,
+            )
+        )  # fmt: skip
+
+    def stock(model: str, *more: str) -> subprocess.CompletedProcess[str]:
+        script = str(SCRIPT.with_name("stock_beam.py"))
+        words = ["--model", str(tmp_path / model), "--input", str(tmp_path / "train.jsonl"), "-k", "6", "--force"]
+        words += ["--output", str(tmp_path / "out.jsonl"), *more]
+        return subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=300)
+
+    refused = stock("pusl")
+    assert refused.returncode == 1 and "expected one2one" in refused.stderr and "Traceback" not in refused.stderr
+    assert not (tmp_path / "out.jsonl").exists()
+    first = {}
+    for penalty in ("0", "1"):
+        done = stock("one2one", "--length-penalty", penalty)
+        assert done.returncode == 0, done.stderr
+        found = [json.loads(line)["keyphrases"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        assert len(found) == 24 and all(len(phrases) == 6 for phrases in found)
+        first[penalty] = [phrases[0] for phrases in found]
+    ours = KeyphraseGenerator.from_pretrained(tmp_path / "one2one").generate([row["text"] for row in rows], 6)
+    assert first["0"] == [one.keyphrases[0] for one in ours]
+    assert first["0"] != first["1"]
 
 
 def test_a_wrong_share_is_refused(data: Path) -> None:
