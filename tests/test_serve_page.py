@@ -143,6 +143,19 @@ def test_downloads_of_one_text(page: Page) -> None:
     page.until(lambda: page("toast").text == "Copied")
 
 
+def test_known_keyphrases_are_sent_and_not_given_again(page: Page) -> None:
+    page.open()
+    page("text").send_keys(TEXT)
+    page.choose_k(3)
+    free = page.run()
+    page("known").send_keys(f" {free[0]} ; ;{free[1]};")
+    told = page.run()
+    _, answer, _ = page.server.ask([TEXT], k=3, known=[free[:2]])
+    assert told == answer["results"][0]["keyphrases"]
+    assert len(told) == 3 and not set(told) & set(free[:2])
+    assert f'"known":[["{free[0]}","{free[1]}"]]' in page("curl").get_attribute("textContent")
+
+
 def test_the_keyboard_alone_is_enough(page: Page) -> None:
     page.open()
     page("text").send_keys(make_text(3), Keys.CONTROL, Keys.ENTER)
