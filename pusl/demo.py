@@ -210,20 +210,18 @@ def _spread(config: DemoConfig) -> str:
     kept = json.loads(file.read_text(encoding="utf-8"))
     if {**kept["settings"], "seed": config.seed} != asdict(config):
         return ""
+    runs = kept["processors"]
 
     def shown(title: str, name: str, digits: int = 1) -> str:
-        values = kept["percent at 2μ"][title][name]
+        values = [value for run in runs.values() for value in run["percent at 2μ"][title][name]]
         return f"{title} {min(values):.{digits}f}–{max(values):.{digits}f}"
 
     parts = [
         f"{label} " + ", ".join(shown(title, name, digits) for title in SYSTEMS.values())
         for label, name, digits in (("#K@2μ", "K", 2), ("B@2μ", "B", 1), ("true B@2μ", "true B", 1))
     ]
-    return (
-        f"\n\nOver {len(kept['seeds'])} seeds (catalog, weights and order) on one machine, lowest to highest:\n"
-        + "; ".join(parts)
-        + "."
-    )
+    where = " and ".join(f"{len(run['seeds'])} on a processor with {name}" for name, run in runs.items())
+    return f"\n\nOver seeds of catalog, weights and order ({where}), lowest to highest:\n" + "; ".join(parts) + "."
 
 
 @contextmanager

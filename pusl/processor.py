@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 LIMIT = "ONEDNN_MAX_CPU_ISA"
+OLDER_LIMIT = "DNNL_MAX_CPU_ISA"  # oneDNN's former name; it still counts
 TILE_LEAF = 0x1D  # of CPUID: palettes and tile sizes
 
 
@@ -27,5 +28,5 @@ def half_amx(cpuinfo: str | Path = "/proc/cpuinfo") -> bool:
 
 def avoid_half_amx(cpuinfo: str | Path = "/proc/cpuinfo") -> None:
     """Limits oneDNN to AVX-512 there, if nobody set a limit; to be called before torch's first product."""
-    if LIMIT not in os.environ and half_amx(cpuinfo):
+    if not os.environ.get(LIMIT) and not os.environ.get(OLDER_LIMIT) and half_amx(cpuinfo):
         os.environ[LIMIT] = "AVX512_CORE_FP16"

@@ -1,9 +1,9 @@
 """python scripts/reproduce.py DATA --out RUNS --model scratch:mini --seeds 0 1 2 --budget 240
 
-Trains One2One, One2Seq, GROOV, PUSL, PUSL with the order-free loss and PUSL+PT on one data folder (train,
-dev and test as .jsonl or .jsonl.gz) with the same number of steps, generates 2μ keyphrases with each, and writes
-RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@μ, #K@2μ, B@μ, B@2μ,
-F1@O, mean over seeds and spread, beside kNN and SVM predictions where they are given.
+Trains One2One, One2Seq, GROOV, PUSL, PUSL with the order-free loss, PUSL with restarts and PUSL+PT on one
+data folder (train, dev and test as .jsonl or .jsonl.gz) with the same number of steps, generates 2μ keyphrases
+with each, and writes RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@μ, #K@2μ,
+B@μ, B@2μ, F1@O, mean over seeds and spread, beside kNN and SVM predictions where they are given.
 
 Where the folder holds complete.jsonl (a simulated or thinned set), a second table scores the same
 predictions against the complete labels, and a third (and RUNS/faithfulness.svg) asks which metric, computed
@@ -41,11 +41,11 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
     "pusl-re": ("PUSL, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
     "pusl-re2": ("PUSL, restarts .2", {"paradigm": "pusl", "restart": 0.2}),
-    "pusl-rich": ("PUSL, restarts, rich items", {"paradigm": "pusl", "restart": 0.5}),  # those with more than μ
+    "pusl-rich": ("PUSL, restarts .5, rich items", {"paradigm": "pusl", "restart": 0.5}),  # those with more than μ
     "one2one-rich": ("One2One, rich items", {"paradigm": "one2one"}),
     "one2seq-rich": ("One2Seq, rich items", {"paradigm": "one2seq"}),
     "pusl-bok": ("PUSL, <bok> learned", {"paradigm": "pusl", "learn_bok": True}),
-    "pusl-pt": ("PUSL+PT, restarts", {"paradigm": "pusl", "restart": 0.5}),
+    "pusl-pt": ("PUSL+PT, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
     # The control: what the selection of rich items does by itself (--post 'sources="raw"').
     "one2one-pt": ("One2One+PT", {"paradigm": "one2one"}),
     "one2seq-pt": ("One2Seq+PT", {"paradigm": "one2seq"}),  # the paper's Table 7
@@ -54,7 +54,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "pusl-a1": ("PUSL, Algorithm 1", {}),
 }
 MODEL_OF = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # whose model a system decodes, if not its own
-ON_REQUEST = {"pusl-bok", "pusl-re", "one2one-pt", "one2seq-pt", *MODEL_OF}  # beside all on rich items only
+ON_REQUEST = {"pusl-bok", "pusl-re2", "one2one-pt", "one2seq-pt", *MODEL_OF}  # beside all on rich items only
 DEFAULT_SYSTEMS = [name for name in SYSTEMS if name not in ON_REQUEST and not name.endswith("-rich")]
 POST_SHARE = 0.5  # of the steps of a system with post-training
 
@@ -136,7 +136,7 @@ def predict(study: Study, system: str, seed: int) -> Path:
 
             stock_beam(model, study.file("test"), output, study.k[1])
         else:
-            generate_catalog(model, study.file("test"), output, study.k[1], allow_repeats=system == "pusl-a1")
+            generate_catalog(model, study.file("test"), output, study.k[1], allow_repeats=system == "pusl-a1" or None)
     return output
 
 
@@ -198,12 +198,13 @@ def affordable_steps(study: Study, budget: float) -> int:
     """Steps that fit the budget in minutes, from 30 timed steps of each system (kept in seconds_per_step.json)."""
     kept = study.out / "seconds_per_step.json"
     seconds = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
-    for system in {MODEL_OF.get(system, system): None for system in study.systems}:
+    models = dict.fromkeys(MODEL_OF.get(system, system) for system in study.systems)
+    for system in models:
         if system not in seconds:
             probe = config_of(study, system, 0, out=str(study.out / "probe" / system), max_steps=30, dev=None)
             seconds[system] = train(probe, force=True).record["timings"]["train"] / 30
             write_json(kept, seconds, force=True)
-    each = sum(seconds[system] for system in {MODEL_OF.get(system, system) for system in study.systems})
+    each = sum(seconds[system] for system in models)
     return max(10, round(0.75 * 60 * budget / (each * len(study.seeds))))
 
 

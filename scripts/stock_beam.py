@@ -28,6 +28,8 @@ def stock_beam(
     batch_size: int = 16, force: bool = False,
 ) -> None:  # fmt: skip
     """Predictions of a One2One model for every item of `source`, repeats and all, into `output`."""
+    if k < 1 or batch_size < 1:
+        raise InputError(f"-k {k}, --batch-size {batch_size}: expected at least 1")
     checkpoint = load_checkpoint(model)
     if checkpoint.paradigm != "one2one":
         raise InputError(f"{model} is a {checkpoint.paradigm} model; expected one2one")
@@ -73,3 +75,5 @@ if __name__ == "__main__":
         main()
     except InputError as error:
         sys.exit(f"stock_beam: {error}")
+    except KeyboardInterrupt:
+        sys.exit("stock_beam: stopped; nothing was written")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eval.files import InputError
-from pusl.demo import DemoConfig, demo
+from pusl.demo import DemoConfig, _spread, demo
 
 SMALL = DemoConfig(items=1200, epochs=0.3)
 
@@ -18,6 +18,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("demo") / "out"
     demo(out, SMALL)
     return out
+
+
+def test_the_spread_over_seeds_is_that_of_the_default_settings() -> None:
+    lines = _spread(DemoConfig(seed=3)).strip().splitlines()
+    assert len(lines) == 2 and "5 on a processor with AVX2" in lines[0]
+    for name in ("#K@2μ", "B@2μ", "true B@2μ"):
+        assert f"{name} One2Seq" in lines[1]
+    assert _spread(SMALL) == ""
 
 
 def test_layout(folder: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pusl.processor import LIMIT, avoid_half_amx, half_amx
+from pusl.processor import LIMIT, OLDER_LIMIT, avoid_half_amx, half_amx
 
 PRODUCTS = """
 import torch
@@ -35,14 +35,17 @@ def cpuinfo(path, level, flags):
 )
 def test_amx_without_its_tiles_is_left_alone(tmp_path, monkeypatch, level, flags, half):
     path = cpuinfo(tmp_path / "cpuinfo", level, flags)
-    monkeypatch.setenv(LIMIT, "")  # restored after the test
-    monkeypatch.delenv(LIMIT)
     assert half_amx(path) is half
+    monkeypatch.setenv(LIMIT, "")  # oneDNN takes an empty one for none
     avoid_half_amx(path)
-    assert (LIMIT in os.environ) is half
+    assert bool(os.environ[LIMIT]) is half
     monkeypatch.setenv(LIMIT, "AVX2")
     avoid_half_amx(path)
     assert os.environ[LIMIT] == "AVX2", "what a user asked for stays"
+    monkeypatch.setenv(LIMIT, "")
+    monkeypatch.setenv(OLDER_LIMIT, "AVX2")
+    avoid_half_amx(path)
+    assert not os.environ[LIMIT], "under its older name too"
 
 
 def test_other_systems_have_no_such_file(tmp_path):
@@ -52,6 +55,6 @@ def test_other_systems_have_no_such_file(tmp_path):
 
 
 def test_this_processor_multiplies_bytes_and_bfloat16():
-    own = {name: value for name, value in os.environ.items() if name != LIMIT}
+    own = {name: value for name, value in os.environ.items() if name not in (LIMIT, OLDER_LIMIT)}
     done = subprocess.run([sys.executable, "-c", PRODUCTS], env=own, capture_output=True, text=True)
     assert done.returncode == 0, (done.returncode, done.stderr)

@@ -79,13 +79,15 @@ def test_same_steps_for_everyone_and_a_second_call_uses_what_is_there(data: Path
 
 
 def test_stock_beam_ranks_by_probability_or_by_its_mean_per_token(tmp_path: Path) -> None:
-    rows = [{"id": f"i{n}", "text": f"a red shoe, no. {n}", "keyphrases": ["shoe", "red shoe"]} for n in range(24)]
+    # The short phrase is the likelier one of every item, the long one has the likelier tokens.
+    phrases = [["shoe", "red shoe for hiking"][: 2 if n % 4 else 1] for n in range(24)]
+    rows = [{"id": f"i{n}", "text": f"a red shoe, no. {n}", "keyphrases": found} for n, found in enumerate(phrases)]
     write_rows(tmp_path / "train.jsonl", rows)
     for paradigm in ("one2one", "pusl"):
         train(
             TrainConfig(
                 paradigm=paradigm, model="scratch:tiny", train=str(tmp_path / "train.jsonl"), vocab_size=300,
-                out=str(tmp_path / paradigm), batch_size=12, max_steps=40, max_target_length=64, max_phrase_tokens=8,
+                out=str(tmp_path / paradigm), batch_size=12, max_steps=40, max_target_length=96, max_phrase_tokens=30,
             )
         )  # fmt: skip
 
@@ -95,6 +97,8 @@ def test_stock_beam_ranks_by_probability_or_by_its_mean_per_token(tmp_path: Path
         words += ["--output", str(tmp_path / "out.jsonl"), *more]
         return subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=300)
 
+    nonsense = stock("one2one", "--batch-size", "0")
+    assert nonsense.returncode == 1 and "--batch-size 0" in nonsense.stderr and "Traceback" not in nonsense.stderr
     refused = stock("pusl")
     assert refused.returncode == 1 and "expected one2one" in refused.stderr and "Traceback" not in refused.stderr
     assert not (tmp_path / "out.jsonl").exists()
@@ -107,7 +111,7 @@ def test_stock_beam_ranks_by_probability_or_by_its_mean_per_token(tmp_path: Path
         first[penalty] = [phrases[0] for phrases in found]
     ours = KeyphraseGenerator.from_pretrained(tmp_path / "one2one").generate([row["text"] for row in rows], 6)
     assert first["0"] == [one.keyphrases[0] for one in ours]
-    assert first["0"] != first["1"]
+    assert set(first["0"]) == {"shoe"} and set(first["1"]) == {"red shoe for hiking"}
 
 
 def test_a_wrong_share_is_refused(data: Path) -> None:
