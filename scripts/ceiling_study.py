@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one world and its models each")
     parser.add_argument("-k", type=int, default=5, help="keyphrases asked for (default: 5)")
     parser.add_argument("--items", type=int, default=20_000, help="training items (default: 20000)")
-    parser.add_argument("--steps", type=int, default=1500, help="optimizer steps of each model (default: 1500)")
+    parser.add_argument("--steps", type=int, default=1000, help="optimizer steps of each model (default: 1000)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     runs = [study(args.out, seed, args.k, args.items, args.steps) for seed in args.seeds]
