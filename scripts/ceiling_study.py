@@ -107,43 +107,45 @@ def draw(texts: Sequence[Text], items: int, seed: int) -> list[Example]:
 
 
 def ceilings(texts: Sequence[Text], k: int) -> dict[str, float]:
-    """The largest expected B@k: nothing known, one label known but not made use of, one label known."""
+    """The largest expected B@k: nothing known, one label known that only may not be given again, one label told.
+
+    Not told, an answer is one ranking whatever is known: k labels, and a next one if the known label is among them.
+    """
     free, blind, told = [], [], []
     for text in texts:
-        chance, joint = text.marginals(), text.joint()
-        order = np.argsort(-chance, kind="stable")
-        free.append(chance[order[:k]].sum() / k)
+        joint = text.joint()
+        free.append(np.sort(text.marginals())[::-1][:k].sum() / k)
         told.append(np.sort(joint, axis=1)[:, ::-1][:, :k].sum() / k)
-        blind.append(sum(joint[c, [i for i in order if i != c][:k]].sum() for c in range(len(chance))) / k)
+        worth = joint.sum(0)[:, None] + joint  # (labels, next labels): alone, and what comes instead of it
+        np.fill_diagonal(worth, 0.0)
+        blind.append(np.sort(worth, axis=0)[::-1][:k].sum(0).max() / k)
     return {"nothing known": _mean(free), "one known, not told": _mean(blind), "one known, told": _mean(told)}
 
 
 def expected(texts: Sequence[Text], model: Path, k: int) -> dict[str, float | None]:
     """What a model can expect of its own rankings, by the same enumeration."""
     generator = KeyphraseGenerator.from_pretrained(model)
-    place = [{label: i for i, label in enumerate(text.labels)} for text in texts]
-    rankings = [one.keyphrases for one in generator.generate([text.text for text in texts], k + 1)]
-    free, blind, told = [], [], []
-    for text, known, ranking in zip(texts, place, rankings, strict=True):
-        chance, joint = text.marginals(), text.joint()
-        free.append(sum(chance[known[word]] for word in ranking[:k] if word in known) / k)
-        for c, label in enumerate(text.labels):
-            further = [word for word in ranking if word != label][:k]
-            blind.append(sum(joint[c, known[word]] for word in further if word in known) / k)
-    each = len(texts[0].labels)  # every text has as many
+    joints = [dict(zip(text.labels, text.joint(), strict=True)) for text in texts]
+    free, blind, told = 0.0, 0.0, None
+    for text, joint, one in zip(texts, joints, generator.generate([t.text for t in texts], k + 1), strict=True):
+        free += _worth(text, text.marginals(), one.keyphrases[:k])
+        for label, further in joint.items():
+            blind += _worth(text, further, [word for word in one.keyphrases if word != label][:k])
     if generator.paradigm == "pusl":
-        pairs = [(number, c) for number in range(len(texts)) for c in range(each)]
-        answers = generator.generate(
-            [texts[number].text for number, _ in pairs], k, known=[[texts[number].labels[c]] for number, c in pairs]
-        )
-        for (number, c), answer in zip(pairs, answers, strict=True):
-            joint = texts[number].joint()[c]
-            told.append(sum(joint[place[number][word]] for word in answer.keyphrases if word in place[number]) / k)
-    return {
-        "nothing known": _mean(free),
-        "one known, not told": each * _mean(blind),  # the sum over the known label, the mean over texts
-        "one known, told": each * _mean(told) if told else None,
-    }
+        pairs = [
+            (text, label, further)
+            for text, joint in zip(texts, joints, strict=True)
+            for label, further in joint.items()
+        ]
+        answers = generator.generate([text.text for text, _, _ in pairs], k, known=[[label] for _, label, _ in pairs])
+        told = sum(_worth(pair[0], pair[2], one.keyphrases) for pair, one in zip(pairs, answers, strict=True))
+    sums = {"nothing known": free, "one known, not told": blind, "one known, told": told}
+    return {column: None if value is None else value / k / len(texts) for column, value in sums.items()}
+
+
+def _worth(text: Text, chances: np.ndarray, words: Sequence[str]) -> float:
+    """The summed chances of those words that are labels of the text."""
+    return float(sum(chances[text.labels.index(word)] for word in words if word in text.labels))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -153,7 +155,7 @@ def _mean(values: Sequence[float]) -> float:
 def study(out: Path, seed: int, k: int, items: int, steps: int) -> dict[str, dict[str, float | None]]:
     """Ceilings and systems of one world; finished models are used again."""
     texts = world(seed)
-    folder = out / f"seed-{seed}"
+    folder = out / f"seed-{seed}-{items}"
     source = folder / "train.jsonl"
     if not source.exists():
         write_examples(source, draw(texts, items, seed))
@@ -179,6 +181,8 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=20_000, help="training items (default: 20000)")
     parser.add_argument("--steps", type=int, default=1000, help="optimizer steps of each model (default: 1000)")
     args = parser.parse_args()
+    if args.k < 1:
+        parser.error(f"-k {args.k}: expected at least 1")
     torch.set_num_threads(1)
     runs = [study(args.out, seed, args.k, args.items, args.steps) for seed in args.seeds]
     columns = list(runs[0]["ceiling"])

@@ -57,6 +57,17 @@ def test_no_ranking_passes_the_ceiling_and_what_is_known_helps(study):
         assert given <= top["nothing known"]
 
 
+def test_the_ceiling_of_one_ranking_is_the_best_of_all_rankings(study):
+    """All ordered pairs of a small text, k = 1: the first label, or the second where the first is the known one."""
+    random = np.random.default_rng(2)
+    sets = np.array([[a, b, c, d] for a in (0, 1) for b in (0, 1) for c in (0, 1) for d in (0, 1)][1:], dtype=float)
+    for _ in range(20):
+        text = study.Text("t", list("abcd"), sets, random.dirichlet(np.full(len(sets), 0.3)))
+        joint = text.joint()
+        best = max(joint[:, i].sum() + joint[i, j] for i in range(4) for j in range(4) if i != j)
+        assert study.ceilings([text], 1)["one known, not told"] == pytest.approx(best)
+
+
 def test_the_table_and_a_second_call(tmp_path):
     command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), "--seeds", "0", "--items", "300", "--steps", "4"]
     first, second = (subprocess.run(command, capture_output=True, text=True, timeout=300) for _ in range(2))
