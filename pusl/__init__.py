@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pusl.processor import avoid_half_amx
+from pusl_eval import __version__ as __version__
 
 if TYPE_CHECKING:
     from pusl.decoding.generator import KeyphraseGenerator as KeyphraseGenerator
     from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor as TopKKeyphrasesLogitsProcessor
 
-__version__ = "0.1.0"
 __all__ = ["KeyphraseGenerator", "TopKKeyphrasesLogitsProcessor", "__version__"]
 
 _LAZY = {

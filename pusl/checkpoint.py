@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.files import InputError, open_atomic, write_json
 from pusl.targets import BOK, EOK, PARADIGMS, SEP, TokenIds
 from pusl.tokenizer import add_marks, token_ids
+from pusl_eval.files import InputError, open_atomic, write_json
 
 FORMAT = 1
 META_FILE, LABELS_FILE = "pusl.json", "labels.txt.gz"

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from eval.exits import exit_code
-from eval.files import InputError
+from pusl_eval.exits import exit_code
+from pusl_eval.files import InputError
 
 COMMANDS = {
     "demo": ("pusl.commands.demo", "the whole job on an embedded simulated catalog"),

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eval.files import InputError, check_input
+from pusl_eval.files import InputError, check_input
 
 Config = TypeVar("Config")
 

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from eval.files import InputError, write_json
 from pusl.config import option
+from pusl_eval.files import InputError, write_json
 
 SYSTEMS = {"one2seq": "One2Seq", "pusl": "PUSL"}
 
@@ -135,14 +135,14 @@ def _generate(name: str, out: Path, k: int) -> None:
 
 def _evaluate(out: Path, config: DemoConfig) -> dict[str, Any]:
     """Both systems side by side, on observed and on complete labels."""
-    from eval.evaluate import compare
+    from pusl_eval.evaluation import compare
 
     shared: dict[str, Any] = {
         "k": ["mu", "2mu"], "train": out / "data" / "train.jsonl", "universe": out / "data" / "universe.txt",
         "seed": config.seed,
     }  # fmt: skip
     truths = {"observed": "test.jsonl", "complete": "complete.jsonl"}
-    with _silenced("eval"):  # its warnings stand in metrics.json, under provenance
+    with _silenced("pusl_eval"):  # its warnings stand in metrics.json, under provenance
         metrics = {
             truth: dict(compare(out / "data" / file, _predictions(out), **shared)) for truth, file in truths.items()
         }
@@ -155,7 +155,7 @@ def _predictions(out: Path) -> dict[str, Path]:
 
 
 def _report(out: Path, config: DemoConfig) -> None:
-    from eval.report import write_report
+    from pusl_eval.report import write_report
 
     data = out / "data"
     write_report(
@@ -203,7 +203,7 @@ def _verdict(metrics: dict[str, Any], k: int, mu: float) -> str:
 
 
 def _spread(config: DemoConfig) -> str:
-    """What several seeds gave with these settings (made by scripts/demo_seeds.py); empty for other settings."""
+    """What several seeds gave with these settings (made by scripts/studies/demo_seeds.py); empty for other settings."""
     file = Path(__file__).with_name("demo_seeds.json")
     if not file.is_file():
         return ""

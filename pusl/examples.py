@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import InputError, Row, check_input, kind_of, read_rows, type_name, write_rows
 from pusl.config import option
+from pusl_eval.files import InputError, Row, check_input, kind_of, read_rows, type_name, write_rows
 
 MAX_KEYPHRASE_CHARS = 10_000  # a "keyphrase" longer than this is a parsing accident, not a label
 MAX_COUNT = 2**53  # counts are added up in float64 and int64 arrays

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eval.files import InputError, write_json
 from pusl.checkpoint import load_labels, read_meta, save_labels
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
 from pusl.targets import distinct
 from pusl.training.config import PRETRAINED_RATE, TrainConfig
 from pusl.training.record import RunFolder
+from pusl_eval.files import InputError, write_json
 
 if TYPE_CHECKING:
     from pusl.training import TrainResult
@@ -189,8 +189,8 @@ def _synthesize(
     model: str | Path, sparse: list[Example], mu: float, folder: Path, options: Selection, workers: int | None
 ) -> tuple[list[Example], dict[str, int]]:
     """Generates for the sparse items through the catalog path, so that a kill loses one shard at most."""
-    from eval.records import read_predictions
     from pusl.catalog.run import generate_catalog
+    from pusl_eval.records import read_predictions
 
     if not sparse:
         return [], {"candidates": 0, "kept": 0, "rejected": 0, "phrases_added": 0}

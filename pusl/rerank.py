@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from eval.files import InputError, Row, check_input, check_output, write_json, write_rows
-from eval.normalize import normalize
-from eval.propensity import propensities
-from eval.records import Prediction, read_predictions, read_references
+from pusl_eval.files import InputError, Row, check_input, check_output, write_json, write_rows
+from pusl_eval.normalize import normalize
+from pusl_eval.propensity import propensities
+from pusl_eval.records import Prediction, read_predictions, read_references
 
 OBJECTIVES = ("coverage", "propensity", "brs")
 SCALES = ("auto", "probability", "log")

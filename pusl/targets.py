@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.normalize import normalize
+from pusl_eval.normalize import normalize
 
 PARADIGMS = ("one2one", "one2seq", "groov", "pusl")
 ORDERS = ("given", "shuffle", "frequency")  # of keyphrases in a target; shuffle is new every epoch

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
 
-from eval.files import InputError
 from pusl.targets import BOK, EOK, SEP, TokenIds
+from pusl_eval.files import InputError
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"
 SMALLEST_VOCABULARY = 3 + 256  # pad, eos, unk and the bytes

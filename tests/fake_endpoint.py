@@ -1,13 +1,12 @@
 """Faults on request -> a real HTTP endpoint that shows them.
 
-Speaks chat completions with the rule-based answers of scripts/fake_llm_server.py, and misbehaves as
+Speaks chat completions with the rule-based answers of pusl/llm/fake_endpoint.py, and misbehaves as
 told: by a list of faults for the next requests, or at random with a seed. It remembers what it
 received and which verdicts it really gave, so that tests can hold the client's counts against it.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 import socket
@@ -16,16 +15,10 @@ import threading
 import time
 from collections import Counter
 from http.server import ThreadingHTTPServer
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_spec = importlib.util.spec_from_file_location(
-    "fake_llm_server", Path(__file__).parent.parent / "scripts" / "fake_llm_server.py"
-)
-assert _spec is not None and _spec.loader is not None
-rules = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(rules)
+from pusl.llm import fake_endpoint as rules
 
 TRANSPORT = ("429", "500", "503", "drop", "half", "slow", "html")  # retried: the model was never heard
 CONTENT = ("malformed", "missing", "extra", "refusal")  # answered, but not (fully) usable

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from transformers import Trainer
 
-from eval.files import InputError, write_rows
 from pusl.training import TrainConfig, train
+from pusl_eval.files import InputError, write_rows
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs" / "accelerate").glob("*.yaml"))
 KINDS = {"ddp": "MULTI_GPU", "fsdp": "FSDP", "deepspeed_zero2": "DEEPSPEED"}

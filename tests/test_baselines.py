@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from eval.files import InputError, write_rows
 from pusl.baselines.data import label_matrix, read_training
 from pusl.baselines.model import BASELINES, baseline_class, load_baseline, save_baseline, top_k, top_sparse
 from pusl.baselines.tfidf import Tfidf
 from pusl.cli import main
+from pusl_eval.files import InputError, write_rows
 
 ANIMALS = {"cat": "whiskers purr", "dog": "bark leash", "fish": "scales water", "bird": "wings feather"}
 QUICK = {

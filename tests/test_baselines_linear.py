@@ -7,13 +7,13 @@ import pytest
 from scipy import sparse
 from scipy.special import expit
 
-from eval.propensity import propensities
 from pusl.baselines.data import TrainingData
 from pusl.baselines.logistic import LogisticConfig, fit_logistic, loss_slopes
 from pusl.baselines.plt import Plt, PltConfig
 from pusl.baselines.sampled import BIAS, Sampling, solve_labels
 from pusl.baselines.svm import Svm, SvmConfig, fit_platt
 from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
+from pusl_eval.propensity import propensities
 
 
 def texts_and_labels(count: int, seed: int) -> TrainingData:

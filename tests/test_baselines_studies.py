@@ -11,9 +11,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from eval.files import write_rows
+from pusl_eval.files import write_rows
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
+SCRIPTS = Path(__file__).parent.parent / "scripts" / "studies"
 
 
 def load(name: str) -> ModuleType:
@@ -29,7 +29,7 @@ def cells(line: str) -> list[str]:
 
 
 def test_a_wrong_propensity_model_reports_an_impossible_precision() -> None:
-    study = load("propensity_study")
+    study = load("propensity")
     args = argparse.Namespace(
         train_items=4000, test_items=2000, labels=40, dimensions=5, seeds=2, epochs=4, output=None, force=False
     )
@@ -48,7 +48,7 @@ def test_a_wrong_propensity_model_reports_an_impossible_precision() -> None:
 
 
 def test_fits_recover_their_own_family() -> None:
-    study = load("propensity_study")
+    study = load("propensity")
     counts = np.unique(np.geomspace(5, 9000, 60).astype(int))
     for family, parameters in study.FAMILIES.items():
         truth = study.propensities(counts, 10_000, family, parameters)
@@ -68,8 +68,8 @@ def test_tail_study_on_a_small_set(
         write_rows(tmp_path / "data" / f"{name}.jsonl", rows)
     arguments = ["--data", str(tmp_path / "data"), "--work", str(tmp_path / "work"), "--output", str(tmp_path / "t.md")]
     systems = ["--systems", "frequency", "knn", "plt", "cov-plt"]
-    monkeypatch.setattr(sys, "argv", ["tail_study.py", *arguments, *systems])
-    study = load("tail_study")
+    monkeypatch.setattr(sys, "argv", ["tail.py", *arguments, *systems])
+    study = load("tail")
     assert study.main() == 0
     table = [cells(line) for line in (tmp_path / "t.md").read_text().splitlines() if line.startswith("|")]
     assert [row[0] for row in table[2:]] == ["frequency", "knn", "plt", *(f"cov-plt β={b}" for b in ("0", "0.25", "1"))]
@@ -79,6 +79,6 @@ def test_tail_study_on_a_small_set(
     assert value["cov-plt β=0"][3] >= value["plt"][3]  # coverage is what it is for
     assert "<svg" in (tmp_path / "work" / "data.svg").read_text()
     # Missing data is an input error, not a traceback.
-    monkeypatch.setattr(sys, "argv", ["tail_study.py", "--data", str(tmp_path), "--work", str(tmp_path / "work")])
+    monkeypatch.setattr(sys, "argv", ["tail.py", "--data", str(tmp_path), "--work", str(tmp_path / "work")])
     assert study.main() == 2
     assert "has no train.jsonl" in capsys.readouterr().err

@@ -16,13 +16,13 @@ import pytest
 from catalog_words import WordsRecipe
 
 import pusl.catalog.parts
-from eval.files import InputError, read_rows, write_rows
-from eval.records import read_predictions
 from pusl.catalog.parts import WorkFolder, repeated, unpack_part
 from pusl.catalog.processes import WorkerDied, run_tasks
 from pusl.catalog.run import Options, generate_catalog, generate_shard, storage
 from pusl.catalog.shards import Item, open_source
 from pusl.examples import Columns
+from pusl_eval.files import InputError, read_rows, write_rows
+from pusl_eval.records import read_predictions
 
 ROWS = [{"id": f"a{i}", "text": f"zeto drone {i % 40} größe"} for i in range(100)]
 

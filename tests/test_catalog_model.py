@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from eval.files import read_rows, write_rows
 from pusl.cli import main
+from pusl_eval.files import read_rows, write_rows
 
 WORDS = ["zeto", "bavix", "drone", "camera", "foldable", "travel", "mini", "pro", "headset", "charger", "case", "gps"]
 

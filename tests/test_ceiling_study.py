@@ -1,4 +1,4 @@
-"""scripts/ceiling_study.py: the enumeration agrees with draws, nobody passes the ceiling, the table comes out."""
+"""scripts/studies/ceiling.py: the enumeration agrees with draws, nobody passes the ceiling, the table comes out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "ceiling_study.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "studies" / "ceiling.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`pusl evaluate` is `python -m eval` under another name."""
+"""`pusl evaluate` is `python -m pusl_eval` under another name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eval.__main__ import main as eval_main
-from eval.files import write_rows
 from pusl.cli import main
+from pusl_eval.__main__ import main as eval_main
+from pusl_eval.files import write_rows
 
 
 @pytest.fixture

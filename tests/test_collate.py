@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.files import InputError
 from pusl.checkpoint import scratch_model
 from pusl.targets import build_rows
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, segments, target_lengths
 from pusl.training.objective import IGNORED, with_loss, without_loss
+from pusl_eval.files import InputError
 
 rng = np.random.default_rng(0)
 

@@ -1,4 +1,4 @@
-"""scripts/completion_study.py on a toy: a PUSL model is asked twice, others once, and mistakes are one line."""
+"""scripts/studies/completion.py on a toy: a PUSL model is asked twice, others once, and mistakes are one line."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from decoding_models import checkpoint, documents
 
-from eval.files import write_rows
 from pusl.checkpoint import save_checkpoint
+from pusl_eval.files import write_rows
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "completion_study.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "studies" / "completion.py"
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

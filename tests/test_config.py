@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.files import InputError
 from pusl.config import add_flags, build, option
+from pusl_eval.files import InputError
 
 
 @dataclass

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from eval.files import InputError
 from pusl.cli import main
 from pusl.config import build
 from pusl.training.config import TrainConfig, resolve
+from pusl_eval.files import InputError
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 

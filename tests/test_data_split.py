@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.files import InputError
-from eval.normalize import normalize
 from pusl.cli import main
 from pusl.data.splits import SplitConfig, merge, parse_time, split, split_uniformly
 from pusl.examples import Example, read_examples, write_examples
+from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 
 def digest(folder):

@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from eval.propensity import propensities
 from pusl.cli import main
 from pusl.data.thin import Labels, ThinConfig, self_selection, thin
 from pusl.examples import Example, read_examples, write_examples
+from pusl_eval.propensity import propensities
 
 
 @pytest.fixture

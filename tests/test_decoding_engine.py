@@ -11,7 +11,6 @@ import torch
 from decoding_models import IDS, padded_batch, random_t5, random_texts
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from eval.files import InputError
 from pusl.decoding.engine import Engine
 from pusl.decoding.kernels import machine
 from pusl.decoding.phrases import search_phrases
@@ -19,6 +18,7 @@ from pusl.decoding.plans import Ranked
 from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor
 from pusl.decoding.sequences import Rules, decode_sequences, first_best
 from pusl.targets import split_ids
+from pusl_eval.files import InputError
 
 KINDS = list(itertools.product(("relu", "gated-gelu", "gated-silu"), (True, False)))
 

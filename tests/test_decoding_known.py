@@ -10,8 +10,6 @@ import pytest
 import torch
 from decoding_models import IDS, checkpoint, documents, random_t5, random_texts
 
-from eval.files import InputError, read_rows, write_rows
-from eval.normalize import normalize
 from pusl import KeyphraseGenerator
 from pusl.checkpoint import save_checkpoint
 from pusl.cli import main
@@ -19,6 +17,8 @@ from pusl.decoding.engine import Engine
 from pusl.decoding.phrases import search_phrases
 from pusl.decoding.plans import Merged, Ranked
 from pusl.decoding.sequences import Rules
+from pusl_eval.files import InputError, read_rows, write_rows
+from pusl_eval.normalize import normalize
 
 
 @pytest.mark.parametrize("plan", [Ranked, Merged])

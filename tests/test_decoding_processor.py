@@ -7,9 +7,9 @@ import torch
 from decoding_models import IDS, padded_batch, random_t5, random_texts
 from transformers import LogitsProcessorList
 
-from eval.files import InputError
 from pusl import TopKKeyphrasesLogitsProcessor
 from pusl.targets import split_ids
+from pusl_eval.files import InputError
 
 
 def rule(k: int = 2, cap: int = 3, **more):

@@ -9,8 +9,6 @@ import pytest
 import torch
 from decoding_models import IDS, WORDS, checkpoint, documents, random_t5, random_texts
 
-from eval.files import InputError
-from eval.normalize import normalize
 from pusl import KeyphraseGenerator
 from pusl.decoding.calibration import Calibration, hits
 from pusl.decoding.engine import Engine
@@ -18,6 +16,8 @@ from pusl.decoding.explain import explain
 from pusl.decoding.phrases import search_phrases
 from pusl.decoding.plans import Merged, Ranked, Sequential, sum_over_beams
 from pusl.decoding.sequences import Phrase, Rules, sample
+from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 
 def spelled(ids: tuple[int, ...]) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eval.files import InputError
 from pusl.demo import DemoConfig, _spread, demo
+from pusl_eval.files import InputError
 
 SMALL = DemoConfig(items=1200, epochs=0.3)
 

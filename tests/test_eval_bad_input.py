@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eval.__main__ import main
+from pusl_eval.__main__ import main
 
 GOOD = [{"id": "a1", "keyphrases": ["red shoe", "hat"]}, {"id": "a2", "keyphrases": ["coat"]}]
 
@@ -271,7 +271,7 @@ def command(*flags):
     return [
         sys.executable,
         "-m",
-        "eval",
+        "pusl_eval",
         "--references",
         "refs.jsonl",
         "--predictions",
@@ -283,7 +283,7 @@ def command(*flags):
 
 
 def environment():
-    root = str(Path(__file__).resolve().parent.parent)
+    root = str(Path(__file__).resolve().parent.parent / "eval")
     return {**os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -328,8 +328,8 @@ def test_no_permission(which):
             folder.chmod(0o555)
         code = (
             "import os, sys\n"
-            "from eval.__main__ import main\n"
-            "import eval.evaluate, eval.table\n"
+            "from pusl_eval.__main__ import main\n"
+            "import pusl_eval.evaluation, pusl_eval.table\n"
             "if os.geteuid() == 0: os.setuid(65534)\n"
             "sys.exit(main(sys.argv[1:]))\n"
         )

@@ -1,4 +1,4 @@
-"""`python -m eval`: the table, metrics.json, comparison, and what it must not import."""
+"""`python -m pusl_eval`: the table, metrics.json, comparison, and what it must not import."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from eval import schema
-from eval.__main__ import main
-from eval.command import named_files
-from eval.evaluate import evaluate
-from eval.files import write_rows
+from pusl_eval import schema
+from pusl_eval.__main__ import main
+from pusl_eval.command import named_files
+from pusl_eval.evaluation import evaluate
+from pusl_eval.files import write_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -147,13 +147,13 @@ def test_all_flags_together(files, capsys):
 def test_imports_neither_pusl_nor_deep_learning(files):
     code = (
         "import sys\n"
-        "from eval.__main__ import main\n"
+        "from pusl_eval.__main__ import main\n"
         "code = main(sys.argv[1:])\n"
         "heavy = {'torch', 'transformers', 'pusl', 'pyarrow', 'datasets', 'sklearn', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else code)\n"
     )
     flags = ["--references", "test.jsonl", "--predictions", "good.jsonl", "--k", "3", "--train", "train.jsonl"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "eval")}
     done = subprocess.run([sys.executable, "-c", code, *flags], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

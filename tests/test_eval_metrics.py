@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import importlib.util
 import math
 import random
 from pathlib import Path
 
+import naive_metrics
 import numpy as np
 import pytest
 
-from eval import inputs, matching, metrics
-from eval.evaluate import evaluate
-from eval.files import InputError
+from pusl_eval import inputs, matching, metrics
+from pusl_eval.evaluation import evaluate
+from pusl_eval.files import InputError
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = sorted(path.stem for path in (ROOT / "eval").glob("*.py") if not path.stem.startswith("_"))
-
-
-def naive():
-    """The plain-Python twin in scripts/."""
-    spec = importlib.util.spec_from_file_location("naive_metrics", ROOT / "scripts" / "naive_metrics.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+MODULES = sorted(path.stem for path in (ROOT / "eval" / "pusl_eval").glob("*.py") if not path.stem.startswith("_"))
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples(name):
-    module = importlib.import_module(f"eval.{name}")
+    module = importlib.import_module(f"pusl_eval.{name}")
     assert doctest.testmod(module).failed == 0
 
 
@@ -233,7 +225,7 @@ def test_equal_to_plain_python(seed):
     ours = evaluate(
         references, predictions, ks, train=train, universe=universe, weights=weights, bootstrap=0
     )["scores"]["all"]  # fmt: skip
-    theirs = naive().scores(
+    theirs = naive_metrics.scores(
         list(references.values()), list(predictions.values()), ks, list(train.values()), universe, weights=weights
     )
     assert set(ours) == set(theirs)

@@ -8,8 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from eval.evaluate import evaluate
-from eval.propensity import propensities
+from pusl_eval.evaluation import evaluate
+from pusl_eval.propensity import propensities
 
 napkinxc = pytest.importorskip("napkinxc.metrics")
 sklearn_metrics = pytest.importorskip("sklearn.metrics")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.evaluate import compare, evaluate
-from eval.files import InputError, write_rows
-from eval.normalize import normalize
-from eval.records import read_predictions, read_references
+from pusl_eval.evaluation import compare, evaluate
+from pusl_eval.files import InputError, write_rows
+from pusl_eval.normalize import normalize
+from pusl_eval.records import read_predictions, read_references
 
 phrases = st.lists(
     st.sampled_from(["red shoe", "Red  shoe", "hat", "HAT", "blue hat", "", " ", "ﬁn", "fin"]), max_size=9

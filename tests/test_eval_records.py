@@ -8,10 +8,10 @@ import os
 
 import pytest
 
-from eval.files import InputError, open_atomic, read_rows, write_json, write_rows
-from eval.normalize import normalize
-from eval.porter import stem
-from eval.records import read_label_file, read_predictions, read_references
+from pusl_eval.files import InputError, open_atomic, read_rows, write_json, write_rows
+from pusl_eval.normalize import normalize
+from pusl_eval.porter import stem
+from pusl_eval.records import read_label_file, read_predictions, read_references
 
 
 @pytest.mark.parametrize(

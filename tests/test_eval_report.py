@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from eval.charts import bar_chart, line_chart, log_log_chart, ticks
-from eval.files import InputError
-from eval.report import write_report
+from pusl_eval.charts import bar_chart, line_chart, log_log_chart, ticks
+from pusl_eval.files import InputError
+from pusl_eval.report import write_report
 
 VOID = {"meta", "input", "br", "link", "img"}
 

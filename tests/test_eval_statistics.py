@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from eval import significance
-from eval.evaluate import compare, evaluate
-from eval.files import InputError
-from eval.laziness import laziness
-from eval.propensity import SMALLEST, direct, fit, propensities
+from pusl_eval import significance
+from pusl_eval.evaluation import compare, evaluate
+from pusl_eval.files import InputError
+from pusl_eval.laziness import laziness
+from pusl_eval.propensity import SMALLEST, direct, fit, propensities
 
 
 @pytest.mark.parametrize("items", [400, 30_000])  # by weights, and by cells

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from eval.files import InputError
 from pusl.examples import Columns, Example, SeenIds, read_examples, template_fields, write_examples
+from pusl_eval.files import InputError
 
 ROWS = [
     {"id": "a1", "text": "Zeto X2 drone", "keyphrases": ["drone", "zeto drone"], "counts": [5, 1]},

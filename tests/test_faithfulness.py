@@ -1,4 +1,4 @@
-"""scripts/faithfulness.py on a case whose answer is known: precision prefers the lazy system, B@k the prolific one."""
+"""scripts/studies/faithfulness.py where the answer is known: P@k prefers the lazy system, B@k the prolific one."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eval.files import write_rows
+from pusl_eval.files import write_rows
 
-SCRIPT = Path(__file__).parent.parent / "scripts" / "faithfulness.py"
+SCRIPT = Path(__file__).parent.parent / "scripts" / "studies" / "faithfulness.py"
 SAID = {"lazy": ["a"], "middle": ["a", "b"], "prolific": ["a", "b", "c", "x"]}
 
 

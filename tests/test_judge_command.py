@@ -13,9 +13,9 @@ import time
 import pytest
 from fake_endpoint import CONTENT, TRANSPORT, FakeEndpoint, rules
 
-from eval.evaluate import evaluate
 from pusl.cli import main
 from pusl.llm.judging import summary_path
+from pusl_eval.evaluation import evaluate
 
 KEY = "sk-test-0123456789abcdefghij"
 WORDS = (

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from eval import judge as judge_module
-from eval.files import InputError
-from eval.judge import JudgedItem, agreement, first_different, judge_scores, read_gold
+from pusl_eval import judge as judge_module
+from pusl_eval.files import InputError
+from pusl_eval.judge import JudgedItem, agreement, first_different, judge_scores, read_gold
 
 
 def test_docstring_examples():

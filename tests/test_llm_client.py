@@ -15,12 +15,12 @@ import time
 import pytest
 from fake_endpoint import TRANSPORT, FakeEndpoint
 
-from eval.files import InputError
 from pusl.llm.answers import Answer, AnswerStore, Verdict, key_of
 from pusl.llm.client import LLMClient
 from pusl.llm.endpoint import BadAnswer, EndpointError, LLMSettings, RequestFailed, read_answer, retry_after
 from pusl.llm.prompts import item_block, judge_prompt, parse_verdicts
 from pusl.llm.threads import run_all
+from pusl_eval.files import InputError
 
 KEY = "sk-test-0123456789abcdefghij"
 PROMPT = judge_prompt(item_block({"text": "red running shoe"}), ["red shoe", "teapot"])

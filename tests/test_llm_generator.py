@@ -10,10 +10,10 @@ import sys
 import pytest
 from fake_endpoint import CONTENT, TRANSPORT, FakeEndpoint, rules
 
-from eval.files import InputError
 from pusl.cli import main
 from pusl.llm.client import LLMPrediction, LLMSpec
 from pusl.llm.endpoint import EndpointError, LLMSettings
+from pusl_eval.files import InputError
 
 TEXT = "red running shoe for kids"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from eval.files import InputError, write_rows
-from eval.normalize import normalize
 from pusl.checkpoint import load_labels, read_meta
 from pusl.cli import main
 from pusl.examples import Example, read_examples
 from pusl.posttraining import Selection, complete_example, draw, mean_keyphrases, parse_sources, select
 from pusl.training import TrainConfig, train
+from pusl_eval.files import InputError, write_rows
+from pusl_eval.normalize import normalize
 
 COLORS, THINGS = ("red", "blue", "green", "black"), ("shoe", "boot", "hat", "coat")
 

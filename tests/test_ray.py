@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 from catalog_words import WordsRecipe
 
-from eval.files import write_rows
 from pusl.catalog.engine_ray import ATTEMPTS, ShardActor
 from pusl.catalog.run import Options, ShardJob, generate_catalog
 from pusl.catalog.shards import open_source
 from pusl.examples import STANDARD
+from pusl_eval.files import write_rows
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, about its own internals

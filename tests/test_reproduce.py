@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from eval.files import write_rows
 from pusl import KeyphraseGenerator
 from pusl.training import TrainConfig, train
+from pusl_eval.files import write_rows
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "reproduce.py"
+SCRIPT = Path(__file__).parents[1] / "scripts" / "studies" / "reproduce.py"
 SYSTEMS = ["one2seq", "pusl", "pusl-rich", "pusl-pt", "one2one-pt"]
 OTHERS_MODELS = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # decoded in another way
 

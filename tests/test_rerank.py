@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pusl.rerank
-from eval.files import InputError, write_rows
-from eval.propensity import propensities
 from pusl.cli import main
 from pusl.rerank import BoundedRandom, Coverage, rerank
+from pusl_eval.files import InputError, write_rows
+from pusl_eval.propensity import propensities
 
 
 def read(path: Path) -> list[dict]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from server_process import Server, make_text, shared_server
 
-from eval.records import read_predictions
+from pusl_eval.records import read_predictions
 
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

@@ -8,14 +8,14 @@ import json
 import numpy as np
 import pytest
 
-from eval.files import InputError
-from eval.normalize import normalize
 from pusl.cli import main
 from pusl.data.grammar import PATTERNS, Brand, count_queries, invent_brands, make_item, queries_of, text_of
 from pusl.data.selection import draw_interactions, power_law_counts, zipf_weights
 from pusl.data.simulate import SimulateConfig, simulate
 from pusl.data.vocabulary import product_types
 from pusl.examples import read_examples
+from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 FILES = ("train", "dev", "test", "complete")
 

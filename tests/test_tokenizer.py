@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
 
-from eval.files import InputError
 from pusl.checkpoint import (
     fit_embeddings,
     is_tied,
@@ -21,6 +20,7 @@ from pusl.checkpoint import (
     scratch_model,
 )
 from pusl.tokenizer import add_marks, encode_texts, token_ids, train_tokenizer
+from pusl_eval.files import InputError
 
 TEXTS = ["red running shoe for men", "blue suede boot", "Zeto X2 drone with camera", "naïve café, 日本 style"] * 10
 

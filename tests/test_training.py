@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from eval.files import InputError, write_rows
 from pusl.checkpoint import load_checkpoint, load_labels
 from pusl.cli import main
 from pusl.decoding.generator import KeyphraseGenerator
 from pusl.training import TrainConfig, TrainingError, train
 from pusl.training.config import resolve
 from pusl.training.data import PreparedData, prepare
+from pusl_eval.files import InputError, write_rows
 
 COLORS = {"red": "rot", "blue": "blau", "green": "grün", "black": "schwarz"}
 THINGS = {"shoe": "shoes", "boot": "boots", "hat": "hats", "coat": "coats"}

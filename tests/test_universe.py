@@ -11,12 +11,12 @@ from decoding_models import WORDS, checkpoint, documents, tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eval.files import InputError
-from eval.normalize import normalize
 from pusl import KeyphraseGenerator
 from pusl.decoding.universe import Universe
 from pusl.targets import encode_keyphrases
 from pusl.tokenizer import token_ids
+from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 PHRASES = [" ".join(pair) for pair in itertools.permutations(WORDS, 2)] + list(WORDS)
 

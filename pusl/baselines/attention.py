@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 import numpy as np
 from tqdm import tqdm
 
-from eval.files import write_json
 from pusl.baselines.data import TrainingData
 from pusl.baselines.model import Baseline, Ranking, read_json, top_k
 from pusl.baselines.tfidf import words
 from pusl.config import option
+from pusl_eval.files import write_json
 
 PAD, UNKNOWN = 0, 1
 

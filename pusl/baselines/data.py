@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from eval.files import InputError
-from eval.normalize import normalize
 from pusl.examples import Columns, read_examples
+from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 
 @dataclass

@@ -18,12 +18,12 @@ from scipy import sparse
 from scipy.special import expit, logit
 from tqdm import tqdm
 
-from eval.propensity import propensities
 from pusl.baselines.data import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_k
 from pusl.baselines.parallel import run_parallel
 from pusl.baselines.tfidf import Tfidf
 from pusl.config import option
+from pusl_eval.propensity import propensities
 
 LOSSES = ("plain", "unbiased", "pejl")
 BLOCK = 512  # labels trained together: bounds memory

@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from eval.files import InputError, make_folder, write_json
 from pusl.baselines.data import TrainingData
+from pusl_eval.files import InputError, make_folder, write_json
 
 BASELINES = {
     "frequency": ("pusl.baselines.simple:Frequency", "the most frequent training labels, for every item the same"),

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from eval.propensity import propensities
 from pusl.baselines.data import TrainingData
 from pusl.baselines.model import Baseline, Ranking, need_extra
 from pusl.baselines.tfidf import Tfidf
 from pusl.config import option
+from pusl_eval.propensity import propensities
 
 
 @dataclass

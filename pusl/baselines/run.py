@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from eval.files import InputError, Row, check_input, check_output, write_rows
 from pusl.baselines.data import read_training
 from pusl.baselines.model import Baseline, baseline_class, check_new_folder, load_baseline, save_baseline
 from pusl.examples import Columns, Example, read_examples
+from pusl_eval.files import InputError, Row, check_input, check_output, write_rows
 
 CHUNK = 2048  # items ranked at once: bounds memory for catalogs of any size
 

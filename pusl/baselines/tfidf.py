@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from eval.files import write_json
-from eval.normalize import normalize
 from pusl.baselines.model import read_json
+from pusl_eval.files import write_json
+from pusl_eval.normalize import normalize
 
 WORD = re.compile(r"\w+")
 

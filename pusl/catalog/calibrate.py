@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from eval.files import InputError, Row, check_input
-from eval.records import read_predictions
 from pusl.catalog.recipes import ModelRecipe, file_fingerprint
 from pusl.decoding.calibration import Calibration, hits
 from pusl.examples import Columns, read_examples
+from pusl_eval.files import InputError, Row, check_input
+from pusl_eval.records import read_predictions
 
 
 def learned_curve(

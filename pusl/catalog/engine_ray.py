@@ -22,12 +22,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from eval.files import InputError, Row
 from pusl.catalog import storage
 from pusl.catalog.parts import WorkFolder
 from pusl.catalog.processes import WorkerDied, WorkerFailed
 from pusl.catalog.run import Reports, ShardJob
 from pusl.catalog.shards import Chunk, open_source
+from pusl_eval.files import InputError, Row
 
 WINDOW = 20_000  # shards in one Ray dataset: bounds the driver's memory for any catalog
 ATTEMPTS = 4  # actors that may be lost on one shard; Ray itself would try forever

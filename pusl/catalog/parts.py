@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from eval.files import InputError, Row, kind_of, to_json
 from pusl.catalog import storage
 from pusl.catalog.shards import Chunk, Item, Reject
+from pusl_eval.files import InputError, Row, kind_of, to_json
 
 FORMAT = 1
 MANIFEST = "manifest.json"

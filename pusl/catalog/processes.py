@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from eval.files import InputError
+from pusl_eval.files import InputError
 
 ATTEMPTS = 2
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from eval.files import InputError, Row, check_input
 from pusl.decoding.calibration import Calibration
+from pusl_eval.files import InputError, Row, check_input
 
 # Everything in a model folder that a prediction depends on; checkpoints and logs of the training do not count.
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model")

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import InputError, Row, kind_of
 from pusl.catalog import storage
 from pusl.catalog.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
 from pusl.catalog.processes import run_tasks
 from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor, device
 from pusl.catalog.shards import Chunk, Item, Source, open_source
 from pusl.examples import STANDARD, Columns
+from pusl_eval.files import InputError, Row, kind_of
 
 SHARD_SIZE = 512
 NOTHING_USABLE = 1000  # bad lines from the start, and not one good: stop early

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, NamedTuple
 
-from eval.files import InputError, Row, kind_of, parse_json_row, type_name
 from pusl.catalog import storage
 from pusl.examples import Columns, known_keyphrases, template_fields
+from pusl_eval.files import InputError, Row, kind_of, parse_json_row, type_name
 
 MAX_LINE = 1 << 24  # a line of 16 MiB is a broken file, not an item
 SHOWN_CHARS = 2_000  # of a rejected record, kept in the .rejects file

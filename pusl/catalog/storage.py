@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from eval.files import InputError, check_input, check_output, open_atomic
+from pusl_eval.files import InputError, check_input, check_output, open_atomic
 
 
 def is_url(path: str | Path) -> bool:

@@ -32,10 +32,10 @@ def run(args: argparse.Namespace) -> None:
     """Prints the numbers of every file."""
     import json
 
-    from eval.files import check_output
     from pusl.data.stats import stats, table
     from pusl.data.stats_plot import check_plot_path, plot
     from pusl.examples import Columns
+    from pusl_eval.files import check_output
 
     if args.plot:
         check_plot_path(args.plot)

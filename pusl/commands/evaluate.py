@@ -7,6 +7,6 @@ examples:
 
 from __future__ import annotations
 
-from eval.command import add_arguments, run
+from pusl_eval.command import add_arguments, run
 
 __all__ = ["add_arguments", "run"]

@@ -26,10 +26,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from eval.files import InputError
 from pusl.config import add_flags, build
 from pusl.examples import Columns
 from pusl.llm.endpoint import LLMSettings
+from pusl_eval.files import InputError
 
 STRATEGIES = ("sequence", "beam", "merge")
 ENGINES = ("local", "ray")

@@ -24,9 +24,9 @@ import argparse
 import sys
 from typing import Any
 
-from eval.files import InputError
-from eval.settings import K_WORDS
 from pusl.config import add_flags, build
+from pusl_eval.files import InputError
+from pusl_eval.settings import K_WORDS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,10 +15,10 @@ import argparse
 import dataclasses
 import sys
 
-from eval.files import InputError
 from pusl.config import add_flags, build
 from pusl.posttraining import Selection
 from pusl.training.config import TrainConfig
+from pusl_eval.files import InputError
 
 INHERITED = (
     "paradigm", "model", "train", "out", "loss", "order", "restart", "learn_bok", "max_source_length", "vocab_size",

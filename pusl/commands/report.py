@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from eval.files import InputError
+from pusl_eval.files import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the page and says where it stands."""
-    from eval.files import check_output
-    from eval.report import write_report
+    from pusl_eval.files import check_output
+    from pusl_eval.report import write_report
 
     if args.examples < 0:
         raise InputError(f"--examples is {args.examples}; it must be at least 0")

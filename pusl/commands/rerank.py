@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import argparse
 
-from eval.files import InputError
-from eval.propensity import PARAMETERS
 from pusl.rerank import OBJECTIVES, SCALES
+from pusl_eval.files import InputError
+from pusl_eval.propensity import PARAMETERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from eval.files import InputError
+from pusl_eval.files import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,9 +16,9 @@ import argparse
 import dataclasses
 import sys
 
-from eval.files import InputError
 from pusl.config import add_flags, build
 from pusl.training.config import TrainConfig
+from pusl_eval.files import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.files import InputError, Row, check_input, check_output, kind_of, parse_json_row, read_lines, read_rows
-from eval.normalize import normalize
 from pusl.config import check, option
 from pusl.examples import Columns, Example, SeenIds, read_examples, render_text, write_examples
+from pusl_eval.files import InputError, Row, check_input, check_output, kind_of, parse_json_row, read_lines, read_rows
+from pusl_eval.normalize import normalize
 
 FORMATS = ("auto", "xmc", "libsvm", "log", "hf", "table")
 

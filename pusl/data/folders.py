@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eval.files import InputError, make_folder, write_json
+from pusl_eval.files import InputError, make_folder, write_json
 
 
 @contextlib.contextmanager

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eval.files import InputError
 from pusl.examples import Columns, Example, examples_of
+from pusl_eval.files import InputError
 
 
 def dataset_rows(

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from eval.files import InputError, open_atomic
-from eval.laziness import DIVERSE, HOT
 from pusl.config import check, option
 from pusl.data.folders import writing_folder
 from pusl.data.grammar import PATTERNS, Brand, Item, count_queries, invent_brands, make_item, queries_of, text_of
 from pusl.data.selection import Floats, Ints, draw_interactions, power_law_counts, zipf_weights
 from pusl.data.vocabulary import product_types
 from pusl.examples import Example, write_examples
+from pusl_eval.files import InputError, open_atomic
+from pusl_eval.laziness import DIVERSE, HOT
 
 WRONG_QUERIES = 3  # how many different wrong queries an item attracts
 MANIFEST = "simulation.json"

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import InputError
-from eval.normalize import normalize
 from pusl.config import check, option
 from pusl.data.folders import writing_folder
 from pusl.examples import Columns, Example, read_examples, write_examples
+from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 MANIFEST = "split.json"
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import InputError
-from eval.laziness import DIVERSE, HOT, laziness
-from eval.normalize import normalize
 from pusl.examples import Columns, Example, read_examples
+from pusl_eval.files import InputError
+from pusl_eval.laziness import DIVERSE, HOT, laziness
+from pusl_eval.normalize import normalize
 
 BINS = ((1, 9), (10, 99), (100, 999), (1000, None))  # label frequency; 0 (unseen) where a first file is compared to
 QUADRANTS = ("rare_narrow", "rare_diverse", "hot_narrow", "hot_diverse")

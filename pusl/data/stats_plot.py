@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import InputError, open_atomic
 from pusl.data.stats import Tally
+from pusl_eval.files import InputError, open_atomic
 
 COLORS = ("#3366a8", "#d1702b", "#3b8f5a", "#a8467f", "#7a6a53", "#6757b0")
 INK, GRID = "#2b2b2b", "#e4e4e4"

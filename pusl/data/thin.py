@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import InputError, check_output, read_lines
-from eval.laziness import laziness
-from eval.normalize import normalize
-from eval.propensity import DEFAULTS, PARAMETERS, check_parameters, propensities
 from pusl.config import check, option
 from pusl.data.selection import Floats, Ints, power_law_counts, zipf_weights
 from pusl.examples import Columns, Example, read_examples, write_examples
+from pusl_eval.files import InputError, check_output, read_lines
+from pusl_eval.laziness import laziness
+from pusl_eval.normalize import normalize
+from pusl_eval.propensity import DEFAULTS, PARAMETERS, check_parameters, propensities
 
 MODELS = ("self-selection", "jpv", "power", "richards")
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from eval.files import InputError, write_json
-from eval.normalize import normalize
+from pusl_eval.files import InputError, write_json
+from pusl_eval.normalize import normalize
 
 
 @dataclass(frozen=True)

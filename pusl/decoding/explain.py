@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TypedDict
 
-from eval.normalize import normalize
+from pusl_eval.normalize import normalize
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 

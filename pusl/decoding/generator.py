@@ -16,8 +16,6 @@ from typing import Any
 
 import torch
 
-from eval.files import InputError
-from eval.normalize import normalize
 from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.engine import Engine
@@ -29,6 +27,8 @@ from pusl.decoding.sequences import Phrase, Rules, Sampling, decode_sequences
 from pusl.decoding.universe import Universe, UniverseRule
 from pusl.targets import decode_each, distinct, encode_keyphrases, split_ids
 from pusl.tokenizer import encode_texts
+from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 STRATEGIES = ("sequence", "beam", "merge")
 VOCABULARIES = ("open", "prefer", "closed")

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from eval.files import InputError
 from pusl.decoding.byte_product import LARGEST_WEIGHT, ByteProduct, has_byte_product
 from pusl.decoding.kernels import round_rows
+from pusl_eval.files import InputError
 
 PRECISIONS = ("fp32", "int8")
 ROW_MULTIPLE = 8  # callers pad their rows to this: fewer rows may take another path through the library

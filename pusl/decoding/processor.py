@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor
 
-from eval.files import InputError
+from pusl_eval.files import InputError
 
 DEFAULT_PHRASE_TOKENS = 16
 

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from eval.files import InputError, check_input
-from eval.normalize import normalize
-from eval.records import read_label_file
 from pusl.targets import encode_keyphrases
 from pusl.tokenizer import token_ids
+from pusl_eval.files import InputError, check_input
+from pusl_eval.normalize import normalize
+from pusl_eval.records import read_label_file
 
 FORMAT = 1
 CHUNK = 100_000

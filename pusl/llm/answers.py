@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from eval.files import InputError, check_output
 from pusl.llm.prompts import Prompt
+from pusl_eval.files import InputError, check_output
 
 FORMAT = 1
 _SCHEMA = """

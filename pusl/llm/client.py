@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from eval.files import InputError
-from eval.normalize import normalize
 from pusl.llm.answers import Answer, AnswerStore, key_of
 from pusl.llm.endpoint import (
     DEFAULT_URL,
@@ -39,6 +37,8 @@ from pusl.llm.endpoint import (
 )
 from pusl.llm.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prompt, parse_keyphrases
 from pusl.llm.threads import run_all
+from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
 _REJECTED = ("HTTP 400", "HTTP 413", "HTTP 422")  # this one request is wrong: too long, filtered, a parameter

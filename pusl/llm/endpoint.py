@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from eval.files import InputError
 from pusl.config import option
 from pusl.llm.answers import Answer
 from pusl.llm.prompts import Prompt
+from pusl_eval.files import InputError
 
 DEFAULT_URL = "https://api.openai.com/v1"
 FORMATS = ("json_schema", "json_object", "text")  # from the strictest to what every endpoint has

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eval.files import InputError
-from eval.judge import first_different, read_gold
-from eval.normalize import normalize
-from eval.records import Reference, read_label_file, read_predictions, read_references
-from eval.settings import K_WORDS, resolve_k
 from pusl.llm.prompts import item_block
+from pusl_eval.files import InputError
+from pusl_eval.judge import first_different, read_gold
+from pusl_eval.normalize import normalize
+from pusl_eval.records import Reference, read_label_file, read_predictions, read_references
+from pusl_eval.settings import K_WORDS, resolve_k
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Items + predicted keyphrases -> verdicts of a language model -> a verdicts file and a summary.
 
-The orchestration of `pusl judge`; the numbers come from `eval.judge`. Verdicts are looked up in the
+The orchestration of `pusl judge`; the numbers come from `pusl_eval.judge`. Verdicts are looked up in the
 store first and asked for only where they are missing, so a second run makes no request, and a killed
 one goes on where it was.
 """
@@ -11,10 +11,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from eval.files import InputError, Row, check_output, write_json, write_rows
-from eval.inputs import fingerprint
-from eval.judge import JudgedItem, agreement, judge_scores
-from eval.normalize import normalize
 from pusl import __version__
 from pusl.llm.answers import AnswerStore, Verdict, key_of
 from pusl.llm.client import LLMClient
@@ -22,6 +18,10 @@ from pusl.llm.endpoint import EndpointError, LLMSettings, RequestFailed, estimat
 from pusl.llm.judge_job import Job, JudgeOptions, Question, prepare
 from pusl.llm.prompts import JUDGE_VERSION, Prompt, judge_prompt, one_line, parse_verdicts
 from pusl.llm.threads import run_all
+from pusl_eval.files import InputError, Row, check_output, write_json, write_rows
+from pusl_eval.inputs import fingerprint
+from pusl_eval.judge import JudgedItem, agreement, judge_scores
+from pusl_eval.normalize import normalize
 
 ASKED_AT_MOST = 2  # once, and once more if the answer was partial
 Verdicts = dict[tuple[str, str], dict[str, bool | None]]  # (item id, turn) -> keyphrase -> verdict

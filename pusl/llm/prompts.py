@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eval.normalize import normalize
+from pusl_eval.normalize import normalize
 
 JUDGE_VERSION = "judge-1"
 KEYPHRASES_VERSION = "keyphrases-1"

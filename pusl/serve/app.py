@@ -28,13 +28,13 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from eval.files import InputError
 from pusl import __version__
 from pusl.serve.batching import Batcher, Closed, QueueFull, Ticket, WorkerLost
 from pusl.serve.gateway import Gateway, Problem, Telemetry, set_up_logs
 from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse
 from pusl.serve.settings import ServeConfig, check_config, read_api_key
 from pusl.serve.worker import Item, Worker, WorkerError
+from pusl_eval.files import InputError
 
 log = logging.getLogger("pusl.serve.app")
 PATHS = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/keyphrases", "/v1/model"})

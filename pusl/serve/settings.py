@@ -6,8 +6,8 @@ import dataclasses
 import os
 from pathlib import Path
 
-from eval.files import InputError, check_input
 from pusl.config import option
+from pusl_eval.files import InputError, check_input
 
 
 @dataclasses.dataclass

@@ -20,8 +20,8 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
-from eval.files import InputError
 from pusl.serve.batching import WorkerLost
+from pusl_eval.files import InputError
 
 HEADER = struct.Struct(">I")
 Item = tuple[str, Sequence[str]]  # a text and the keyphrases it has already

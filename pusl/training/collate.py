@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from eval.files import InputError
 from pusl.targets import TokenIds, allowed_sets, build_rows, build_target
 from pusl.training.losses import UNUSED
 from pusl.training.objective import IGNORED
+from pusl_eval.files import InputError
 
 BLOCK = 1 << 16  # items turned into Python numbers at once
 GRAIN = 4  # lengths within one grain count as equal, which leaves room for shuffling

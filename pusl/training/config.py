@@ -10,11 +10,11 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from eval.files import InputError, check_input
 from pusl.checkpoint import SHAPES
 from pusl.config import check, option
 from pusl.examples import Columns
 from pusl.targets import ORDERS, PARADIGMS
+from pusl_eval.files import InputError, check_input
 
 LOSSES = ("sequence", "order-free")
 METRICS = ("B@2mu", "B@mu", "F1@O")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.files import open_atomic
+from pusl_eval.files import open_atomic
 
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 SERIES = {"B@2mu": ("B@2μ", "#0b7285"), "B@mu": ("B@μ", "#5c940d"), "F1@O": ("F1@O", "#c2410c")}

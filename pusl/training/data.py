@@ -18,12 +18,12 @@ from typing import Any, BinaryIO
 import numpy as np
 from torch.utils.data import Dataset
 
-from eval.files import InputError, write_json
 from pusl.checkpoint import save_labels
 from pusl.examples import Example
 from pusl.targets import TokenIds, distinct, encode_keyphrases
 from pusl.tokenizer import encode_texts
 from pusl.training.collate import Draw, Item
+from pusl_eval.files import InputError, write_json
 
 CHUNK = 1000  # examples tokenized at once
 BLOCK = 1 << 16  # items measured at once

@@ -49,7 +49,7 @@ class DevSet:
 
     def scores(self, predictions: list[list[str]]) -> dict[str, float]:
         """Mean scores of predictions for all items, in order."""
-        from eval.metrics import budget_accuracy, f1, unique_count
+        from pusl_eval.metrics import budget_accuracy, f1, unique_count
 
         gold = [example.keyphrases for example in self.items]
         return {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from eval.files import open_atomic
+from pusl_eval.files import open_atomic
 
 PARADIGM_TEXT = {
     "one2one": "one keyphrase per target; beam search ranks keyphrases",

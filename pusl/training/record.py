@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any, TypedDict
 
-from eval.files import InputError, write_json
 from pusl.checkpoint import META_FILE
 from pusl.environment import git_hash, hardware, versions
 from pusl.training.config import TrainConfig
+from pusl_eval.files import InputError, write_json
 
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
 

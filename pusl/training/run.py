@@ -26,7 +26,6 @@ from tqdm import tqdm
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from eval.files import InputError
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, scratch_model
 from pusl.examples import read_examples
 from pusl.processor import half_amx
@@ -40,6 +39,7 @@ from pusl.training.modelcard import write_card
 from pusl.training.objective import with_loss, without_loss
 from pusl.training.record import RunFolder, RunRecord, check_same, new_record
 from pusl.training.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
+from pusl_eval.files import InputError
 
 __all__ = ["TrainConfig", "TrainResult", "TrainingError", "is_main_process", "train"]
 

@@ -1,1 +1,0 @@
-"""Predictions + incomplete references -> honest numbers (numpy and scipy only; METRICS in docs/METRICS.md)."""

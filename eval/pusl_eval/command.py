@@ -1,0 +1,119 @@
+"""Flags -> a table on the terminal and metrics.json.
+
+Defined here once; `python -m pusl_eval` and `pusl evaluate` are both this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from pusl_eval.files import InputError, check_input, check_output, write_json
+
+DESCRIPTION = """Every metric for incomplete labels, one system or several.
+
+examples:
+  {prog} --references test.jsonl --predictions pusl.jsonl --k 3 6 --train train.jsonl --output metrics.json
+  {prog} --references test.jsonl --predictions pusl=a.jsonl svm=b.jsonl --k mu 2mu --train train.jsonl
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All flags of the command."""
+    add = parser.add_argument
+    add("--references", required=True, metavar="FILE", help="items with their observed keyphrases")
+    add(
+        "--predictions", required=True, nargs="+", action="extend", metavar="[NAME=]FILE",
+        help="keyphrases per item, best first; several files are compared",
+    )  # fmt: skip
+    add("--k", required=True, nargs="+", metavar="K", help="cuts: whole numbers, mu or 2mu (μ of the training file)")
+    add("--train", metavar="FILE", help="training examples: μ, narrow/diverse, bins, propensities, seen/unseen, New@k")
+    add("--universe", metavar="FILE", help="real queries or labels, one per line or an example file, for Uni@k")
+    add("--label-space", metavar="FILE", help="labels to average over (default: the labels of the references)")
+    add("--weights", metavar="FILE", help="what each label is worth, for weighted P@k: `phrase<TAB>weight` lines, "
+        "or a table with columns keyphrase and weight")  # fmt: skip
+    add("--output", metavar="FILE", help="write metrics.json here")
+    add("--force", action="store_true", help="overwrite an existing output")
+    add("--normalization", default="basic", metavar="HOW", help="basic, stem or none (default: basic)")
+    add("--propensity", metavar="MODEL", help="jpv, power, richards, direct or none (default: jpv with --train)")
+    add("--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
+        help="of the model: a b (jpv, default 0.55 1.5), beta gamma (power), c d e f g h (richards)")  # fmt: skip
+    add("--unbiased", metavar="FILE", help="a bias-controlled example file: gives `direct` propensities, and "
+        "the parameters of jpv, power or richards are fitted to them")  # fmt: skip
+    add("--control-probability", type=float, default=1.0, metavar="P",
+        help="probability with which a right label of the unbiased file was kept (default: 1)")  # fmt: skip
+    add("--prior", type=float, default=0.0, metavar="ALPHA",
+        help="robust prior (n_l + ALPHA)/(n + ALPHA) for propensities (default: 0, off)")  # fmt: skip
+    add("--bins", type=int, nargs="+", default=[1, 10, 100, 1000], metavar="N",
+        help="lower edges of the bins of training frequency (default: 1 10 100 1000)")  # fmt: skip
+    add("--alpha", type=float, default=0.5, metavar="X", help="recall that a label needs for αCov@k (default: 0.5)")
+    add("--coverage-items", type=int, nargs="+", default=[1000], metavar="N",
+        help="number of drawn items in `Cov@k (N items)` (default: 1000)")  # fmt: skip
+    add("--bootstrap", type=int, default=1000, metavar="N", help="bootstrap draws; 0: no intervals (default: 1000)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the draws (default: 0)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Scores, prints and writes."""
+    systems = named_files(args.predictions)
+    sources = [args.references, *systems.values(), args.train, args.universe, args.label_space, args.weights]
+    files = [check_input(path) for path in [*sources, args.unbiased] if path is not None]
+    if args.output:
+        output = check_output(args.output, args.force)
+        if output.exists() and any(output.samefile(path) for path in files):
+            raise InputError(f"--output {output}: is one of the input files")
+
+    from pusl_eval.evaluation import compare, evaluate
+
+    settings: dict[str, Any] = {
+        name: getattr(args, name)
+        for name in (
+            "train", "universe", "label_space", "weights", "unbiased", "control_probability", "normalization",
+            "propensity", "prior", "bins", "alpha", "coverage_items", "bootstrap", "seed",
+        )
+    }  # fmt: skip
+    settings["progress"] = sys.stderr.isatty()
+    settings["propensity_parameters"] = _parameters(args.propensity_parameters)
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    if len(systems) == 1:
+        result = evaluate(args.references, next(iter(systems.values())), args.k, **settings)
+        text, document = result.table(color), dict(result)
+    else:
+        compared = compare(args.references, systems, args.k, **settings)
+        text, document = compared.table(color), dict(compared)
+    if args.output:
+        write_json(args.output, document, args.force)
+    print(text)
+
+
+def named_files(given: list[str]) -> dict[str, str]:
+    """`NAME=FILE` or `FILE` (named by its stem) -> {name: file}.
+
+    >>> named_files(["pusl=out/a.jsonl", "out/svm.jsonl.gz"])
+    {'pusl': 'out/a.jsonl', 'svm': 'out/svm.jsonl.gz'}
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals or Path(text).exists() or "/" in name:
+            name, path = Path(text).name.split(".")[0], text
+        if not name or not path:
+            raise InputError(f"--predictions {text}: expected FILE or NAME=FILE")
+        if name in found:
+            raise InputError(f"--predictions: two systems are called {name!r}; write NAME=FILE")
+        found[name] = path
+    return found
+
+
+def _parameters(given: list[str]) -> dict[str, float]:
+    found = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise InputError(f"--propensity-parameters {text}: expected NAME=NUMBER") from None
+    return found

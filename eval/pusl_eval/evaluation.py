@@ -1,0 +1,307 @@
+"""References + predictions -> every metric, for one system or several.
+
+from pusl_eval import compare, evaluate
+
+result = evaluate("test.jsonl", "predictions.jsonl", k=[3, "2mu"], train="train.jsonl")
+result["scores"]["all"]["B@3"], result["intervals"]["all"]["B@3"]
+print(result.table())
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
+from itertools import combinations
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pusl_eval import inputs
+from pusl_eval.diversity import WordTable
+from pusl_eval.files import InputError
+from pusl_eval.groups import Subset, System, per_item_values, score_bins, score_subset, subsets_of
+from pusl_eval.inputs import Source
+from pusl_eval.matching import BLANK, Ints, Ragged, Vocabulary
+from pusl_eval.propensity import SMALLEST, check_parameters, direct, fit, propensities
+from pusl_eval.schema import Comparison, Gap, Metrics, Pair
+from pusl_eval.settings import Settings, resolve_k
+from pusl_eval.significance import intervals, paired
+from pusl_eval.tallies import Gains, tally
+
+Floats = NDArray[np.float64]
+log = logging.getLogger("pusl_eval")
+
+
+class Evaluation(dict[str, Any]):
+    """The metrics of one system (the form is `pusl_eval.schema.Metrics`), with the values per item beside them.
+
+    >>> result = evaluate({"a": ["red shoe", "hat"]}, {"a": ["Red shoe", "coat"]}, k=[2])
+    >>> result["scores"]["all"]["B@2"], result.per_item["B@2"].tolist()
+    (0.5, [0.5])
+    """
+
+    ids: list[str]
+    per_item: dict[str, Floats]  # metric -> one value per item in the order of ids, NaN where it is left out
+
+    def table(self, color: bool = False) -> str:
+        """The scores as text, in percent."""
+        from pusl_eval.table import metrics_table
+
+        return metrics_table(self, color)
+
+
+class Compared(dict[str, Any]):
+    """Several systems (the form is `pusl_eval.schema.Comparison`)."""
+
+    evaluations: dict[str, Evaluation]
+
+    def table(self, color: bool = False) -> str:
+        """The systems side by side and their differences, as text."""
+        from pusl_eval.table import comparison_table
+
+        return comparison_table(self, color)
+
+
+def evaluate(references: Source, predictions: Source, k: Sequence[int | str] = (5, 10), **settings: Any) -> Evaluation:
+    """Every metric of METRICS.md for one system.
+
+    `references` and `predictions` are paths, sequences of records or mappings from id to keyphrases;
+    each `k` is a number, "mu" or "2mu". `settings` are the fields of `pusl_eval.settings.Settings`:
+    train, universe, label_space, weights, normalization, bootstrap, seed, ...
+
+    >>> truth = {"a": ["red shoe", "sneaker"], "b": ["hat"]}
+    >>> guess = {"a": ["red shoe", "red shoe", "boot"], "b": ["cap", "hat"]}
+    >>> scores = evaluate(truth, guess, k=[2])["scores"]["all"]
+    >>> scores["B@2"], scores["K@2"], scores["Cov@2"]
+    (0.5, 1.5, 0.6666666666666666)
+    """
+    prepared = _prepare(references, {"predictions": predictions}, k, Settings(**settings))
+    return _evaluate(prepared, "predictions", predictions)
+
+
+def compare(
+    references: Source, predictions: Mapping[str, Source], k: Sequence[int | str] = (5, 10), **settings: Any
+) -> Compared:
+    """Every metric for each named system, and the paired differences of every two of them.
+
+    >>> truth = {str(i): ["hat"] for i in range(50)}
+    >>> systems = {"hats": {str(i): ["hat"] for i in range(50)}, "caps": {str(i): ["cap"] for i in range(50)}}
+    >>> found = compare(truth, systems, k=[1])["comparisons"][0]
+    >>> found["a"], found["b"], found["scores"]["all"]["B@1"]["difference"]
+    ('hats', 'caps', 1.0)
+    """
+    if not predictions:
+        raise InputError("nothing to compare: expected at least one system")
+    prepared = _prepare(references, predictions, k, Settings(**settings))
+    found = {name: _evaluate(prepared, name, source) for name, source in predictions.items()}
+    result: Comparison = {
+        "k": prepared.ks,
+        "mu": prepared.mu,
+        "systems": {name: cast(Metrics, metrics) for name, metrics in found.items()},
+        "comparisons": [_compare_pair(prepared, found, a, b) for a, b in combinations(found, 2)],
+    }
+    compared = Compared(result)
+    compared.evaluations = found
+    return compared
+
+
+def _compare_pair(prepared: _Prepared, found: Mapping[str, Evaluation], a: str, b: str) -> Pair:
+    s = prepared.settings
+    scores: dict[str, dict[str, Gap]] = {}
+    for subset in prepared.subsets:
+        if subset.kind != "group":
+            left, right = subset.cut(found[a].per_item), subset.cut(found[b].per_item)
+            scores[subset.name] = {
+                name: {"difference": gap.difference, "interval": _pair(gap.interval), "p": gap.p}
+                for name, gap in paired(left, right, s.bootstrap, s.seed).items()
+            }
+    return {"a": a, "b": b, "scores": scores}
+
+
+@dataclass
+class _Prepared:
+    """What all systems share."""
+
+    settings: Settings
+    ks: list[int]
+    mu: float | None
+    references: inputs.References
+    rows: dict[str, tuple[Ragged, int]]  # system -> its predictions as ids, and how many items it lacks
+    gains: Gains
+    words: WordTable
+    space: Ints | None
+    label_limit: int
+    frequency: NDArray[np.int64] | None  # training items with the label, by phrase id
+    subsets: list[Subset]
+    provenance: dict[str, Any]
+
+
+def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[int | str], s: Settings) -> _Prepared:
+    wanted = s.check(k)
+    vocabulary, notes = Vocabulary(s.normalization), list[str]()
+    loaded = inputs.load_references(references, vocabulary, s.progress)
+    space = None
+    if s.label_space is not None:
+        listed = inputs.load_phrases(s.label_space, "label_space")
+        space = np.unique(np.fromiter((vocabulary[phrase] for phrase in listed), np.int32))
+        space = space[space != BLANK]
+    label_limit = vocabulary.size  # every label that can be right or in the space has an id below
+    of = inputs.name_of(references, "the references")
+    rows = {
+        name: inputs.load_predictions(source, loaded, vocabulary, of, s.progress)
+        for name, source in predictions.items()
+    }
+    words = WordTable(vocabulary.phrases())
+    training = inputs.load_training(s.train, vocabulary, progress=s.progress) if s.train is not None else None
+    inverse, propensity = _inverse_propensities(s, training, vocabulary, label_limit, notes)
+    weights = _weights(s, vocabulary, label_limit, notes)
+    in_universe = vocabulary.find(inputs.load_phrases(s.universe, "universe")) if s.universe is not None else None
+    frequency = _padded(training.counts, vocabulary.size + 1) if training else None  # one more, for BLANK
+    mu = training.mu if training else None
+    subsets = subsets_of(loaded.sets.lengths, mu, loaded.groups)
+    provenance = {
+        "files": {
+            role: inputs.fingerprint(source)
+            for role, source in {"references": references, **s.sources()}.items()
+            if source is not None
+        },
+        "data": {"references": loaded.summary} | ({"train": training.summary} if training else {}),
+        "group_sizes": {subset.label: subset.size for subset in subsets if subset.kind != "all"},
+        "n_labels": int(np.count_nonzero(np.bincount(loaded.sets.ids)) if space is None else space.size),
+        "normalization": s.normalization,
+        "propensity": propensity,
+        "alpha": s.alpha,
+        "bootstrap": s.bootstrap,
+        "seed": s.seed,
+        "versions": _versions(),
+        "warnings": notes,
+    }
+    for note in notes:
+        log.warning("warning: %s", note)
+    gains = Gains(inverse, weights, in_universe, None if frequency is None else frequency > 0)
+    return _Prepared(
+        s, resolve_k(wanted, mu), mu, loaded, rows, gains, words, space, label_limit, frequency, subsets, provenance
+    )
+
+
+def _evaluate(prepared: _Prepared, name: str, source: Source) -> Evaluation:
+    """One system's metrics."""
+    s, ks, (rows, missing) = prepared.settings, prepared.ks, prepared.rows[name]
+    sets = prepared.references.sets
+    tallies, events = tally(sets, rows, [0, *ks], prepared.gains, prepared.words, prepared.label_limit)
+    per_item = per_item_values(ks, tallies)
+    system = System(ks, s, sets, tallies, events, prepared.space, prepared.frequency, per_item)
+    scores = {subset.label: score_subset(system, subset) for subset in prepared.subsets}
+    spans = {
+        subset.label: {
+            metric: _pair(span) for metric, span in intervals(subset.cut(per_item), s.bootstrap, s.seed).items()
+        }
+        for subset in prepared.subsets
+    }
+    groups = {subset.name: subset.label for subset in prepared.subsets if subset.kind == "group"}
+    own = prepared.provenance
+    notes = _implausible(scores["all"], ks, own["propensity"]["model"])
+    for note in notes:
+        log.warning("warning: %s%s", f"{name}: " if len(prepared.rows) > 1 else "", note)
+    metrics: Metrics = {
+        "counts": {
+            "n_items": len(prepared.references.ids),
+            "n_without_references": int(np.sum(sets.lengths == 0)),
+            "n_missing_predictions": missing,
+        },
+        "k": ks,
+        "mu": prepared.mu,
+        "scores": {"all": scores["all"], "narrow": scores["narrow"], "diverse": scores["diverse"]},
+        "groups": {value: scores[label] for value, label in groups.items()},
+        "bins": score_bins(system, prepared.subsets),
+        "intervals": {
+            "all": spans["all"],
+            "narrow": spans["narrow"],
+            "diverse": spans["diverse"],
+            "groups": {value: spans[label] for value, label in groups.items()},
+        },
+        "provenance": own | {  # type: ignore[typeddict-item]
+            "files": own["files"] | {"predictions": inputs.fingerprint(source)}, "warnings": [*own["warnings"], *notes],
+        },
+    }  # fmt: skip
+    result = Evaluation(metrics)
+    result.ids, result.per_item = prepared.references.ids, per_item
+    return result
+
+
+def _inverse_propensities(
+    s: Settings, training: inputs.Training | None, vocabulary: Vocabulary, label_limit: int, notes: list[str]
+) -> tuple[Floats | None, dict[str, Any]]:
+    """1/p of every label that can be right, and how it was found."""
+    model = s.propensity or ("jpv" if training else "none")
+    if training is None:
+        # Without a training file nothing is known of propensities, unless the user says that there are none.
+        found = np.ones(label_limit) if s.propensity == "none" else None
+        return found, {"model": s.propensity, "parameters": {}, "prior": s.prior}
+    given = dict(s.propensity_parameters or {})
+    estimates, fitted = None, False
+    if s.unbiased is not None:
+        control = inputs.load_training(s.unbiased, vocabulary, "unbiased")
+        counts, truth = _padded(training.counts, vocabulary.size), _padded(control.counts, vocabulary.size)
+        estimates = direct(counts, training.n, truth, control.n, s.control_probability, s.prior)
+        if model in ("jpv", "power", "richards"):
+            both = (counts > 0) & (truth > 0)
+            given, fitted = fit(counts[both], training.n, estimates[both], model, given), True
+    if model == "direct":
+        assert estimates is not None
+        p, parameters = estimates[:label_limit], {"control_probability": s.control_probability}
+    else:
+        parameters = check_parameters(model, given)
+        p = propensities(_padded(training.counts, label_limit), training.n, model, parameters, s.prior)
+    floor = int(np.sum(p <= SMALLEST))
+    if floor:
+        notes.append(
+            f"{floor} of {label_limit} labels have a propensity of 0 under '{model}' (never seen in training) and "
+            f"count 1/{SMALLEST:g}; a robust prior (--prior 1) avoids that"
+        )
+    return 1 / p, {"model": model, "parameters": parameters, "prior": s.prior, "fitted": fitted}
+
+
+def _weights(s: Settings, vocabulary: Vocabulary, label_limit: int, notes: list[str]) -> Floats | None:
+    if s.weights is None:
+        return None
+    given = inputs.load_weights(s.weights, vocabulary)
+    weights = np.full(vocabulary.size + 1, np.nan)  # one more for the blank
+    weights[list(given)] = list(given.values())
+    lacking = int(np.isnan(weights[:label_limit]).sum())
+    if lacking:
+        notes.append(f"{lacking} of {label_limit} labels have no weight and count as 0 in weighted P@k")
+    return np.asarray(np.nan_to_num(weights[:label_limit], nan=0.0), np.float64)
+
+
+def _implausible(scores: Mapping[str, float | None], ks: Sequence[int], model: str) -> list[str]:
+    return [
+        f"PSP@{k} is {value:.3f}, above 1, although it estimates a precision: "
+        f"the propensity model '{model}' does not fit this data set"
+        for k in ks
+        if (value := scores[f"PSP@{k}"]) is not None and value > 1
+    ]
+
+
+def _padded(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Exactly `size` entries, zeros added or the rest cut off."""
+    return np.concatenate([counts[:size], np.zeros(max(0, size - len(counts)), np.int64)])
+
+
+def _pair(span: tuple[float, float] | None) -> list[float] | None:
+    return None if span is None else list(span)
+
+
+@lru_cache
+def _versions() -> dict[str, str]:
+    found = {"numpy": np.__version__}
+    for name in ("pusl", "scipy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

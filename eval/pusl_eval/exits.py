@@ -1,0 +1,44 @@
+"""A command's outcome -> an exit code: 0 done; 2 the user's input or flags are wrong; 1 anything else."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+from pusl_eval.files import InputError
+
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
+
+
+def exit_code(command: Callable[[], int | None], name: str) -> int:
+    """Runs a command; what is the user's to mend becomes one or two lines on stderr, never a traceback."""
+    try:
+        code = command() or 0
+        sys.stdout.flush()
+    except InputError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\n{name}: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        _drop_output()
+        return 0
+    except PermissionError as error:  # seen only in the attempt: access lists, network drives
+        print(f"{name}: {error.filename or 'a file'}: no permission ({error.strerror})", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        _drop_output()
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"{name}: {error.strerror}{where}; nothing was left half-written", file=sys.stderr)
+        return 1
+    return code
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere, so that Python does not complain while flushing at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,173 @@
+"""Reference and prediction files -> checked records, one at a time.
+
+What is wrong with a line is an InputError that names file, line and id. An id is a string or an
+integer (which is turned into a string). Fields that PUSL does not know are kept in `extra`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pusl_eval.files import InputError, Row, kind_of, read_lines, read_rows, type_name
+
+_ONLY_STRINGS = frozenset((str,))
+_MISSING: Any = object()
+_REFERENCE_FIELDS = frozenset(("id", "keyphrases", "text", "counts", "timestamp", "group"))
+_PREDICTION_FIELDS = frozenset(("id", "keyphrases", "scores", "exhausted"))
+_FLAGS = {"true": True, "1": True, "false": False, "0": False, "": False}
+
+
+@dataclass(slots=True)
+class Reference:
+    """One item with its observed keyphrases (a training example has the same form)."""
+
+    id: str
+    keyphrases: list[str]
+    text: str | None = None
+    counts: list[int] | None = None  # interactions per keyphrase
+    timestamp: Any = None
+    group: str | None = None
+    extra: Row = field(default_factory=dict)
+    line: int = 0
+
+
+@dataclass(slots=True)
+class Prediction:
+    """One item's keyphrases in the order in which they were generated."""
+
+    id: str
+    keyphrases: list[str]
+    scores: list[float] | None = None
+    exhausted: bool = False  # the model had fewer than k to give
+    extra: Row = field(default_factory=dict)
+    line: int = 0
+
+
+def read_references(path: str | Path) -> Iterator[Reference]:
+    """Streams the checked references of a JSONL, Parquet, CSV or TSV file."""
+    seen: dict[str, int] = {}
+    for line, row in read_rows(path):
+        yield parse_reference(row, path, line, seen)
+
+
+def read_predictions(path: str | Path, known: Container[str] | None = None, of: str = "") -> Iterator[Prediction]:
+    """Streams the checked predictions of a file; with `known`, an id outside it is an error.
+
+    `of` names where the known ids come from, for the error message.
+    """
+    seen: dict[str, int] = {}
+    for line, row in read_rows(path):
+        prediction = parse_prediction(row, path, line, seen)
+        if known is not None:
+            check_known(prediction, known, path, of)
+        yield prediction
+
+
+def check_known(prediction: Prediction, known: Container[str], path: str | Path, of: str = "") -> None:
+    """An InputError when no reference has the prediction's id."""
+    if prediction.id not in known:
+        where = f" in {of}" if of else ""
+        raise InputError(f"{path}:{prediction.line}: id {prediction.id!r} has no reference{where}; remove the line")
+
+
+def read_label_file(path: str | Path) -> Iterator[str]:
+    """Streams the phrases of a universe or label-space file, blanks left out.
+
+    A file of another ending than .jsonl, .parquet, .csv or .tsv holds one phrase per line; the others
+    hold rows with a `keyphrases` list (an example file will do) or one `keyphrase` each.
+    """
+    try:
+        kind_of(path)
+    except InputError:
+        yield from (text for _, text in read_lines(path) if text.strip())
+        return
+    for line, row in read_rows(path, ("keyphrase", "keyphrases")):
+        phrases = row["keyphrases"] if "keyphrases" in row else [row.get("keyphrase")]
+        if type(phrases) is not list or not _ONLY_STRINGS.issuperset(map(type, phrases)):
+            expected = "'keyphrases' (a list of strings) or 'keyphrase' (a string)"
+            raise InputError(f"{path}:{line}: expected {expected}, found: {', '.join(row) or 'nothing'}")
+        yield from (phrase for phrase in phrases if phrase.strip())
+
+
+def parse_reference(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> Reference:
+    """One row -> a Reference. `seen` (id -> line) finds repeated ids."""
+    name = _id_of(row, path, line, seen)
+    phrases = _phrases_of(row, path, line, name)
+    counts, text, group = row.get("counts"), row.get("text"), row.get("group")
+    if counts is not None:
+        _check_numbers(counts, "counts", len(phrases), path, line, name)
+    if text is not None and type(text) is not str:
+        raise InputError(f"{path}:{line}: id {name!r}: 'text' is {type_name(text)}; expected a string")
+    if group is not None and type(group) is not str:
+        if type(group) is not int:
+            raise InputError(f"{path}:{line}: id {name!r}: 'group' is {type_name(group)}; expected a string")
+        group = str(group)
+    extra = {key: value for key, value in row.items() if key not in _REFERENCE_FIELDS}
+    return Reference(name, phrases, text, counts, row.get("timestamp"), group or None, extra, line)
+
+
+def parse_prediction(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> Prediction:
+    """One row -> a Prediction. `seen` (id -> line) finds repeated ids."""
+    name = _id_of(row, path, line, seen)
+    phrases = _phrases_of(row, path, line, name)
+    scores, exhausted = row.get("scores"), row.get("exhausted", False)
+    if scores is not None:
+        _check_numbers(scores, "scores", len(phrases), path, line, name)
+    if type(exhausted) is not bool:
+        flag = _FLAGS.get(exhausted.lower()) if type(exhausted) is str else None  # CSV has only strings
+        if flag is None:
+            raise InputError(f"{path}:{line}: id {name!r}: 'exhausted' is {exhausted!r}; expected true or false")
+        exhausted = flag
+    extra = {key: value for key, value in row.items() if key not in _PREDICTION_FIELDS}
+    return Prediction(name, phrases, scores, exhausted, extra, line)
+
+
+def _id_of(row: Row, path: str | Path, line: int, seen: dict[str, int] | None) -> str:
+    name = row.get("id", _MISSING)
+    if type(name) is int:
+        name = str(name)
+    if type(name) is not str:
+        if name is _MISSING:
+            raise InputError(f"{path}:{line}: no field 'id' (found: {', '.join(row) or 'nothing'})")
+        raise InputError(f"{path}:{line}: 'id' is {type_name(name)}; expected a string or a whole number")
+    if not name:
+        raise InputError(f"{path}:{line}: 'id' is empty")
+    if seen is not None:
+        first = seen.setdefault(name, line)
+        if first != line:
+            raise InputError(f"{path}:{line}: id {name!r} stands already in line {first}; ids must be unique")
+    return name
+
+
+def _phrases_of(row: Row, path: str | Path, line: int, name: str) -> list[str]:
+    phrases: list[str] = row.get("keyphrases", _MISSING)
+    if type(phrases) is list and _ONLY_STRINGS.issuperset(map(type, phrases)):
+        return phrases
+    where = f"{path}:{line}: id {name!r}:"
+    if phrases is _MISSING:
+        raise InputError(f"{where} no field 'keyphrases' (found: {', '.join(row)})")
+    if type(phrases) is not list:
+        hint = "; write [] for none" if phrases is None else ""
+        raise InputError(f"{where} 'keyphrases' is {type_name(phrases)}; expected a list of strings{hint}")
+    position, found = next((i, phrase) for i, phrase in enumerate(phrases, 1) if type(phrase) is not str)
+    shown = f" ({found})" if isinstance(found, (int, float)) else ""
+    raise InputError(f"{where} keyphrase {position} is {type_name(found)}{shown}; expected a string")
+
+
+def _check_numbers(values: Any, field: str, expected: int, path: str | Path, line: int, name: str) -> None:
+    where = f"{path}:{line}: id {name!r}:"
+    if type(values) is not list:
+        raise InputError(f"{where} '{field}' is {type_name(values)}; expected a list of numbers")
+    if len(values) != expected:
+        raise InputError(f"{where} {len(values)} {field} for {expected} keyphrases; expected as many")
+    whole = field == "counts"
+    for value in values:
+        if type(value) is not int and (whole or type(value) is not float or not math.isfinite(value)):
+            kind = "a whole number" if whole else "a finite number"
+            raise InputError(f"{where} '{field}' holds {value!r}; expected {kind}")
+        if whole and value < 0:
+            raise InputError(f"{where} '{field}' holds {value}; expected 0 or more")

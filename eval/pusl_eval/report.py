@@ -1,0 +1,391 @@
+"""References + predictions of several systems -> one self-contained HTML page.
+
+Tables with intervals, curves over k, narrow against diverse, tail bins, coverage, calibration,
+label frequencies and searchable examples: no network, no script needed to read it, the same bytes
+for the same input.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from pusl_eval import charts
+from pusl_eval.evaluation import evaluate
+from pusl_eval.files import InputError, open_atomic
+from pusl_eval.inputs import load_phrases
+from pusl_eval.normalize import normalize
+from pusl_eval.records import read_predictions, read_references
+
+LARGEST_K = 30
+Systems = Mapping[str, str | Path]
+Results = dict[str, dict[str, Any]]
+
+
+def write_report(
+    output: str | Path,
+    references: str | Path,
+    predictions: Systems,
+    *,
+    train: str | Path | None = None,
+    universe: str | Path | None = None,
+    complete: str | Path | None = None,
+    title: str = "Keyphrase report",
+    examples: int = 60,
+    seed: int = 0,
+    normalization: str = "basic",
+    notes: str = "",
+    force: bool = False,
+) -> None:
+    """Builds the page and writes it atomically. `complete` adds a table against the complete labels."""
+    if not predictions:
+        raise InputError("a report needs at least one --predictions NAME=FILE")
+    page = build_report(
+        references, predictions, train=train, universe=universe, complete=complete, title=title,
+        examples=examples, seed=seed, normalization=normalization, notes=notes,
+    )  # fmt: skip
+    with open_atomic(output, force) as stream:
+        stream.write(page)
+
+
+def build_report(
+    references: str | Path,
+    predictions: Systems,
+    *,
+    train: str | Path | None,
+    universe: str | Path | None,
+    complete: str | Path | None,
+    title: str,
+    examples: int,
+    seed: int,
+    normalization: str,
+    notes: str,
+) -> str:
+    """The page as a string."""
+    # No column of the page needs propensities, so none are estimated.
+    shared: dict[str, Any] = {"train": train, "normalization": normalization, "propensity": "none", "seed": seed}
+    first = evaluate(references, next(iter(predictions.values())), k=[1], bootstrap=0, **shared)
+    mu = first["mu"]
+    middle = max(1, math.floor(mu + 0.5)) if mu else 5
+    double = max(1, math.floor(2 * mu + 0.5)) if mu else 10
+    top = min(LARGEST_K, max(double + 2, math.ceil(double * 1.25)))
+    ks = sorted({*range(1, top + 1), middle, double})
+
+    def score(truth: str | Path) -> Results:
+        return {
+            name: dict(evaluate(truth, path, k=ks, universe=universe, **shared)) for name, path in predictions.items()
+        }
+
+    observed = score(references)
+    sections = [
+        _header(title, observed, mu, (middle, double), complete is not None, notes),
+        _summary("Against the labels in the references", observed, middle, double, mu),
+    ]
+    if complete is not None:
+        sections.append(_summary("Against the COMPLETE labels", score(complete), middle, double, mu))
+    marks = {f"μ = {middle}": float(middle), f"2μ = {double}": float(double)} if mu else {}
+    items = _Items(references, predictions, train, universe, normalization)
+    sections += [
+        _curves(observed, ks, marks),
+        _groups(observed, double),
+        _tail(observed, double),
+        _coverage(observed, ks, marks, items),
+        _calibration(items, double),
+        items.examples_section(double, examples, seed),
+        _provenance(observed),
+    ]
+    template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
+    colors = "\n".join(
+        f"svg .c{i}.line {{ stroke: var(--c{i}); }} "
+        f"svg .c{i}:is(.dot, .bar, .band) {{ fill: var(--c{i}); }} "
+        f"i.c{i} {{ background: var(--c{i}); }}"
+        for i in range(8)
+    )
+    body = "\n".join(section for section in sections if section)
+    return template.replace("{{title}}", escape(title)).replace("{{colors}}", colors).replace("{{body}}", body)
+
+
+class _Items:
+    """References and predictions item by item, for what aggregate scores do not hold."""
+
+    def __init__(
+        self,
+        references: str | Path,
+        predictions: Systems,
+        train: str | Path | None,
+        universe: str | Path | None,
+        how: str,
+    ) -> None:
+        self.norm: Callable[[str], str] = lambda text: normalize(text, how)
+        self.references = {record.id: record for record in read_references(references)}
+        self.predictions = {
+            name: {record.id: record for record in read_predictions(path)} for name, path in predictions.items()
+        }
+        self.truth = {key: {self.norm(p) for p in record.keyphrases} - {""} for key, record in self.references.items()}
+        self.train_counts: Counter[str] | None = None
+        if train is not None:
+            self.train_counts = Counter(
+                p for record in read_references(train) for p in {self.norm(p) for p in record.keyphrases}
+            )
+        self.universe = {self.norm(p) for p in load_phrases(universe, "universe")} if universe is not None else None
+
+    def classes(self, phrase: str, truth: set[str], seen: set[str]) -> str:
+        """One chip's classes: repeat beats hit beats out-of-universe beats new."""
+        key = self.norm(phrase)
+        if not key or key in seen:
+            return "repeat"
+        if key in truth:
+            return "hit"
+        if self.universe is not None and key not in self.universe:
+            return "out"
+        if self.train_counts is not None and key not in self.train_counts:
+            return "new"
+        return ""
+
+    def examples_section(self, k: int, count: int, seed: int) -> str:
+        """`count` random items with every system's first k phrases as colored chips."""
+        ids = [key for key, labels in self.truth.items() if labels]
+        chosen = random.Random(seed).sample(ids, min(count, len(ids)))
+        if not chosen:
+            return ""
+        keys = ['<span class="chip hit">right</span>', '<span class="chip repeat">repeat or blank</span>']
+        if self.train_counts is not None:
+            keys.append('<span class="chip new">not a training label</span>')
+        if self.universe is not None:
+            keys.append('<span class="chip out">outside the universe</span>')
+        keys.append('<span class="chip missed">label no system found</span>')
+        cards = "\n".join(self._card(key, k) for key in chosen)
+        return (
+            f"<h2>Examples</h2><p class=soft>{len(chosen)} items drawn at random, the first {k} phrases each. "
+            f"A phrase without color is not among the labels, which does not make it wrong.</p><p>{' '.join(keys)}</p>"
+            '<p><input type="search" id="search" placeholder="Search texts and phrases" aria-label="Search examples"> '
+            f'<span class="soft" id="found">{len(chosen)} of {len(chosen)} shown</span></p>{cards}'
+        )
+
+    def _card(self, key: str, k: int) -> str:
+        truth, rows, found = self.truth[key], [], set[str]()
+        for name, predictions in self.predictions.items():
+            seen: set[str] = set()
+            chips = []
+            for phrase in predictions[key].keyphrases[:k] if key in predictions else []:
+                chips.append(_chip(phrase, self.classes(phrase, truth, seen)))
+                seen.add(self.norm(phrase))
+            found |= seen
+            rows.append(f"<dt>{escape(name)}</dt><dd>{''.join(chips) or '<span class=soft>nothing</span>'}</dd>")
+        labels = "".join(
+            _chip(phrase, "" if self.norm(phrase) in found else "missed") for phrase in self.references[key].keyphrases
+        )
+        text = self.references[key].text or key
+        shown = text if len(text) <= 300 else text[:300].rsplit(" ", 1)[0] + " …"
+        rows.append(f"<dt>labels</dt><dd>{labels}</dd>")
+        return f'<div class="example"><h3>{escape(shown)}</h3><dl>{"".join(rows)}</dl></div>'
+
+
+def _chip(phrase: str, classes: str) -> str:
+    return f'<span class="chip {classes}">{escape(phrase) or "(blank)"}</span>'
+
+
+def _header(
+    title: str, results: Results, mu: float | None, rounded: tuple[int, int], has_complete: bool, notes: str
+) -> str:
+    counts = next(iter(results.values()))["counts"]
+    facts = [("items", f"{counts['n_items']:,}"), ("systems", str(len(results)))]
+    if mu:
+        facts.append((f"keyphrases per training item: μ = {rounded[0]}, 2μ = {rounded[1]}", f"{mu:.2f}"))
+    if counts["n_without_references"]:
+        facts.append(("items without labels (left out)", f"{counts['n_without_references']:,}"))
+    for name, result in results.items():
+        if result["counts"]["n_missing_predictions"]:
+            facts.append((f"items without a prediction: {name}", f"{result['counts']['n_missing_predictions']:,}"))
+    listed = "".join(f"<li><b>{escape(value)}</b><span>{escape(name)}</span></li>" for name, value in facts)
+    warning = (
+        "Labels are taken to be incomplete: a phrase that is not among them may still be right. "
+        "B@k divides by what was asked for, so a system that stops early cannot gain by it; "
+        "P@k divides by what was given, so it can."
+    )
+    extra = " A second table uses the complete labels." if has_complete else ""
+    note = f"<p>{escape(notes)}</p>" if notes else ""
+    return f'<h1>{escape(title)}</h1><p class="soft">{warning}{extra}</p>{note}<ul class="facts">{listed}</ul>'
+
+
+def _summary(heading: str, results: Results, middle: int, double: int, mu: float | None) -> str:
+    def named(metric: str, k: int, sign: str) -> tuple[str, str]:
+        return f"{metric}@{k}", f"{'#K' if metric == 'K' else metric}@{sign}"
+
+    signs = ("μ", "2μ") if mu else (str(middle), str(double))
+    columns = [
+        named("K", double, signs[1]),
+        named("B", middle, signs[0]),
+        named("B", double, signs[1]),
+        ("F1@O", "F1@O"),
+    ]
+    columns += [named(metric, double, signs[1]) for metric in ("P", "R", "nDCG", "Cov", "MacroF1", "Uni", "New")]
+    columns = [
+        column for column in columns if any(r["scores"]["all"].get(column[0]) is not None for r in results.values())
+    ]
+    head = "".join(f"<th>{escape(shown)}</th>" for _, shown in columns)
+    body = []
+    for name, result in results.items():
+        cells = []
+        for metric, _ in columns:
+            values = [r["scores"]["all"].get(metric) for r in results.values()]
+            value = result["scores"]["all"].get(metric)
+            best = len(results) > 1 and value is not None and value == max(v for v in values if v is not None)
+            praised = best and not metric.startswith(("New@", "P@"))  # a higher share is not a better one
+            cells.append(_cell(metric, value, result["intervals"]["all"].get(metric), praised))
+        body.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
+    return (
+        f'<h2>{escape(heading)}</h2><div class="scroll"><table><thead><tr><th>system</th>{head}</tr></thead>'
+        f"<tbody>{''.join(body)}</tbody></table></div>"
+        '<p class="soft">Percent, except #K (different phrases given). Small: 95% bootstrap interval over items.</p>'
+    )
+
+
+def _cell(metric: str, value: float | None, interval: Sequence[float] | None, best: bool) -> str:
+    if value is None:
+        return "<td>–</td>"
+    scale, digits = (1.0, 2) if metric.startswith("K@") else (100.0, 1)
+    small = f"<small>{scale * interval[0]:.{digits}f}–{scale * interval[1]:.{digits}f}</small>" if interval else ""
+    return f'<td class="{"best" if best else ""}">{scale * value:.{digits}f}{small}</td>'
+
+
+def _curves(results: Results, ks: Sequence[int], marks: Mapping[str, float]) -> str:
+    def chart(metric: str, form: Callable[[float], str], ceiling: str | None) -> str:
+        series = {
+            name: [(float(k), r["scores"]["all"].get(f"{metric}@{k}")) for k in ks] for name, r in results.items()
+        }
+        bands = {name: [r["intervals"]["all"].get(f"{metric}@{k}") for k in ks] for name, r in results.items()}
+        if ceiling:
+            best = next(iter(results.values()))["scores"]["all"]
+            series[ceiling] = [(float(k), best.get(f"{metric}@{k}_max")) for k in ks]
+        label = "#K@k" if metric == "K" else f"{metric}@k"
+        return charts.line_chart(series, "k asked for", label, form, bands=bands, marks=marks)
+
+    names = [*results, "ceiling (B@k)"]
+    figures = [
+        ("B@k", "right phrases per phrase asked for", chart("B", charts.percent, "ceiling (B@k)")),
+        ("#K@k", "different phrases given", chart("K", charts.plain, None)),
+        ("P@k", "right phrases per phrase given: favors systems that stop early", chart("P", charts.percent, None)),
+    ]
+    return f"<h2>How far each system goes</h2>{charts.legend(names)}{_row(figures)}"
+
+
+def _groups(results: Results, k: int) -> str:
+    groups = ["narrow", "diverse"] if all(r["mu"] is not None for r in results.values()) else []
+    extra = sorted({g for r in results.values() for g in r.get("groups", {})})[:8]
+    if not groups and not extra:
+        return ""
+
+    def chart(metric: str, form: Callable[[float], str]) -> str:
+        def pick(result: dict[str, Any], group: str, part: str) -> Any:
+            if group in groups:
+                table = result[part]
+            else:
+                table = result["groups"] if part == "scores" else result["intervals"]["groups"]
+            return (table.get(group) or {}).get(f"{metric}@{k}")
+
+        shown = [*groups, *extra]
+        values = {name: [pick(r, g, "scores") for g in shown] for name, r in results.items()}
+        whiskers = {name: [pick(r, g, "intervals") for g in shown] for name, r in results.items()}
+        return charts.bar_chart(shown, values, "#K@" + str(k) if metric == "K" else f"{metric}@{k}", whiskers, form)
+
+    figures = [
+        (f"B@{k}", "narrow: at most 2μ labels; diverse: more", chart("B", charts.percent)),
+        (f"#K@{k}", "different phrases given", chart("K", charts.plain)),
+    ]
+    return f"<h2>Narrow and diverse items</h2>{charts.legend(list(results))}{_row(figures)}"
+
+
+def _tail(results: Results, k: int) -> str:
+    rows = {name: _bins(result, k) for name, result in results.items()}
+    names = list(next(iter(rows.values()), {}))
+    if not names:
+        return ""
+    values = {name: [row.get(b, (None, 0))[0] for b in names] for name, row in rows.items()}
+    sizes = {b: next(iter(rows.values()))[b][1] for b in names}
+    labels = [f"{b} ({sizes[b]:,})" for b in names]
+    chart = charts.bar_chart(labels, values, f"MacroF1@{k}")
+    caption = "labels grouped by how often they occur in training; number of labels in brackets"
+    figure = _row([(f"MacroF1@{k} by training frequency", caption, chart)])
+    return f"<h2>Tail labels</h2>{charts.legend(list(results))}{figure}"
+
+
+def _bins(result: dict[str, Any], k: int) -> dict[str, tuple[float | None, int]]:
+    """{bin: (MacroF1@k, number of labels)} of one system."""
+    return {name: (row.get(f"MacroF1@{k}"), int(row["n_labels"])) for name, row in result["bins"].items()}
+
+
+def _coverage(results: Results, ks: Sequence[int], marks: Mapping[str, float], items: _Items) -> str:
+    series = {name: [(float(k), r["scores"]["all"].get(f"Cov@{k}")) for k in ks] for name, r in results.items()}
+    figures = [
+        (
+            "Cov@k",
+            "share of labels found for at least one item",
+            charts.line_chart(series, "k asked for", "Cov@k", marks=marks),
+        )
+    ]
+    ranked: dict[str, list[charts.Point]] = {}
+    for name, predictions in items.predictions.items():
+        counts = Counter(p for record in predictions.values() for p in {items.norm(p) for p in record.keyphrases})
+        ranked[name] = _rank_curve(counts)
+    ranked["labels in the references"] = _rank_curve(Counter(p for labels in items.truth.values() for p in labels))
+    figures.append(
+        (
+            "Label frequencies",
+            "how often the i-th most frequent phrase is given",
+            charts.log_log_chart(ranked, "rank", "items"),
+        )
+    )
+    return f"<h2>Coverage</h2>{charts.legend(list(ranked))}{_row(figures)}"
+
+
+def _rank_curve(counts: Counter[str]) -> list[charts.Point]:
+    values = sorted(counts.values(), reverse=True)
+    picks = sorted({min(len(values), round(10 ** (i / 12))) for i in range(12 * 8)}) if values else []
+    return [(float(rank), float(values[rank - 1])) for rank in picks]
+
+
+def _calibration(items: _Items, k: int) -> str:
+    """Share of right phrases by score decile, for systems that give scores."""
+    series: dict[str, list[charts.Point]] = {}
+    for name, predictions in items.predictions.items():
+        pairs = [
+            (score, items.norm(phrase) in items.truth[key])
+            for key, record in predictions.items()
+            if items.truth.get(key) and record.scores
+            for phrase, score in zip(record.keyphrases[:k], record.scores[:k], strict=True)
+        ]
+        if len(pairs) < 20:
+            continue
+        pairs.sort(key=lambda pair: pair[0])
+        tenths = [pairs[len(pairs) * i // 10 : len(pairs) * (i + 1) // 10] for i in range(10)]
+        series[name] = [(i + 1.0, sum(hit for _, hit in part) / len(part)) for i, part in enumerate(tenths)]
+    if not series:
+        return ""
+    chart = charts.line_chart(series, "score decile (10 = the system's surest tenth)", "share right")
+    caption = "an honest score rises from left to right; with incomplete labels the height is a lower bound"
+    figure = _row([("Right phrases by score", caption, chart)])
+    return f"<h2>Do the scores mean something?</h2>{charts.legend(list(series))}{figure}"
+
+
+def _row(figures: Sequence[tuple[str, str, str]]) -> str:
+    drawn = "".join(
+        f"<figure><figcaption><b>{escape(name)}</b> · {escape(caption)}</figcaption>{svg}</figure>"
+        for name, caption, svg in figures
+    )
+    return f'<div class="row">{drawn}</div>'
+
+
+def _provenance(results: Results) -> str:
+    lines = []
+    for name, result in results.items():
+        facts = ", ".join(
+            f"{key}: {value}" for key, value in result["provenance"].items() if not isinstance(value, (dict, list))
+        )
+        lines.append(f"{name}: {facts}")
+    return f"<details><summary>Provenance</summary><pre>{escape(chr(10).join(lines))}</pre></details>"

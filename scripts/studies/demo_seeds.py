@@ -1,0 +1,64 @@
+"""python scripts/studies/demo_seeds.py --out RUNS --seeds 0 1 2 3 4 --save pusl/demo_seeds.json
+
+Runs `pusl demo` with several seeds (catalog, weights and order all change) and prints the spread that
+stands behind its claim, as the Markdown table of docs/RESULTS.md. A finished demo is used again. The
+saved file is what `pusl demo` prints as its spread; it keeps what other kinds of processors gave with
+the same settings, because they round differently and so train other models from the same seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pusl.demo import SYSTEMS, DemoConfig, demo
+from pusl_eval.files import write_json
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the demos")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the spread as JSON; --out is from this machine")
+    args = parser.parse_args()
+    rows: dict[str, list[list[float]]] = {title: [] for title in SYSTEMS.values()}
+    for seed in args.seeds:
+        folder = args.out / f"seed-{seed}"
+        if not (folder / "report.html").exists():
+            demo(folder, DemoConfig(seed=seed))
+        metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+        middle, double = metrics["observed"]["k"]
+        for title in SYSTEMS.values():
+            seen, true = (metrics[truth]["systems"][title]["scores"]["all"] for truth in ("observed", "complete"))
+            rows[title].append(
+                [seen[f"K@{double}"], *(100 * seen[m] for m in (f"B@{middle}", f"B@{double}", "F1@O", f"P@{double}")),
+                 100 * true[f"B@{double}"], 100 * true["F1@O"]]
+            )  # fmt: skip
+    if args.save:
+        settings = {key: value for key, value in asdict(DemoConfig()).items() if key != "seed"}
+        columns = {"K": 0, "B": 2, "true B": 5}
+        spread = {
+            title: {name: [row[column] for row in values] for name, column in columns.items()}
+            for title, values in rows.items()
+        }
+        kept = json.loads(args.save.read_text(encoding="utf-8")) if args.save.exists() else {}
+        others = kept.get("processors", {}) if kept.get("settings") == settings else {}
+        here = {torch.backends.cpu.get_cpu_capability(): {"seeds": args.seeds, "percent at 2μ": spread}}
+        write_json(args.save, {"settings": settings, "processors": {**others, **here}}, force=True)
+    heads = ["#K@2μ", "B@μ", "B@2μ", "F1@O", "P@2μ", "true B@2μ", "true F1@O"]
+    print("| system | " + " | ".join(heads) + " |\n" + "|---" * (len(heads) + 1) + "|")
+    for title, values in rows.items():
+        table = np.array(values)
+        cells = [f"{m:.2f} ± {s:.2f} ({low:.2f}–{high:.2f})" for m, s, low, high in zip(
+            table.mean(0), table.std(0, ddof=1), table.min(0), table.max(0), strict=True)]  # fmt: skip
+        print(f"| {title} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,282 @@
+"""python scripts/studies/reproduce.py DATA --out RUNS --model scratch:mini --seeds 0 1 2 --budget 240
+
+Trains One2One, One2Seq, GROOV, PUSL, PUSL with the order-free loss, PUSL with restarts and PUSL+PT on one
+data folder (train, dev and test as .jsonl or .jsonl.gz) with the same number of steps, generates 2μ keyphrases
+with each, and writes RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@μ, #K@2μ,
+B@μ, B@2μ, F1@O, mean over seeds and spread, beside kNN and SVM predictions where they are given.
+
+Where the folder holds complete.jsonl (a simulated or thinned set), a second table scores the same
+predictions against the complete labels, and a third (and RUNS/faithfulness.svg) asks which metric, computed
+on the OBSERVED labels, ranks systems as the complete truth does.
+
+Everything is resumable: a finished model, prediction file or score is used again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pusl.catalog.run import generate_catalog
+from pusl.posttraining import Selection, mean_keyphrases, post_train
+from pusl.training import TrainConfig, train
+from pusl_eval.evaluation import evaluate
+from pusl_eval.files import InputError, check_input, open_atomic, write_json
+
+SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training settings of its own
+    "one2one": ("One2One", {"paradigm": "one2one"}),
+    "one2seq": ("One2Seq", {"paradigm": "one2seq"}),
+    "groov": ("GROOV", {"paradigm": "groov"}),
+    "pusl": ("PUSL", {"paradigm": "pusl"}),
+    "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
+    "pusl-re": ("PUSL, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
+    "pusl-re2": ("PUSL, restarts .2", {"paradigm": "pusl", "restart": 0.2}),
+    "pusl-rich": ("PUSL, restarts .5, rich items", {"paradigm": "pusl", "restart": 0.5}),  # those with more than μ
+    "one2one-rich": ("One2One, rich items", {"paradigm": "one2one"}),
+    "one2seq-rich": ("One2Seq, rich items", {"paradigm": "one2seq"}),
+    "pusl-bok": ("PUSL, <bok> learned", {"paradigm": "pusl", "learn_bok": True}),
+    "pusl-pt": ("PUSL+PT, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
+    # The control: what the selection of rich items does by itself (--post 'sources="raw"').
+    "one2one-pt": ("One2One+PT", {"paradigm": "one2one"}),
+    "one2seq-pt": ("One2Seq+PT", {"paradigm": "one2seq"}),  # the paper's Table 7
+    # Others' models, decoded as without our search.
+    "one2one-stock": ("One2One, stock beam search", {}),
+    "pusl-a1": ("PUSL, Algorithm 1", {}),
+}
+MODEL_OF = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # whose model a system decodes, if not its own
+ON_REQUEST = {"pusl-bok", "pusl-re2", "one2one-pt", "one2seq-pt", *MODEL_OF}  # beside all on rich items only
+DEFAULT_SYSTEMS = [name for name in SYSTEMS if name not in ON_REQUEST and not name.endswith("-rich")]
+POST_SHARE = 0.5  # of the steps of a system with post-training
+
+
+@dataclass(frozen=True)
+class Study:
+    """One data folder, one model shape, one budget."""
+
+    data: Path
+    out: Path
+    model: str
+    seeds: Sequence[int]
+    steps: int  # of every system
+    mu: float  # keyphrases per training item
+    k: tuple[int, int]
+    systems: Sequence[str]
+    options: dict[str, Any]  # training settings of every system
+    post: dict[str, Any]  # settings of post-training's selection
+    post_share: float = POST_SHARE  # of the steps of a system with post-training
+
+    def file(self, name: str) -> Path:
+        """`test` -> the folder's test.jsonl or test.jsonl.gz."""
+        return find(self.data, name)
+
+    def folder(self, system: str, seed: int) -> Path:
+        """Where a system's model and predictions stand."""
+        return self.out / f"{system}-{seed}"
+
+
+def find(data: Path, name: str) -> Path:
+    """The folder's file of that name, whatever its ending."""
+    for ending in (".jsonl", ".jsonl.gz", ".parquet", ".csv"):
+        if (data / (name + ending)).is_file():
+            return data / (name + ending)
+    raise InputError(f"{data}: no {name}.jsonl, .jsonl.gz, .parquet or .csv")
+
+
+def config_of(study: Study, system: str, seed: int, **more: Any) -> TrainConfig:
+    """The training settings that all systems share, and the system's own."""
+    settings: dict[str, Any] = {
+        "model": study.model, "train": str(study.file("train")), "dev": str(study.file("dev")),
+        "out": str(study.folder(system, seed) / "model"), "max_steps": study.steps, "seed": seed, "patience": 0,
+        **study.options, **SYSTEMS[system][1], **more,
+    }  # fmt: skip
+    if system.endswith("-rich"):
+        settings["min_keyphrases"] = math.floor(study.mu) + 1
+    return TrainConfig(**settings)
+
+
+def train_system(study: Study, system: str, seed: int) -> Path:
+    """Trains one system unless it is there already; returns its model folder."""
+    system = MODEL_OF.get(system, system)
+    model = study.folder(system, seed) / "model"
+    started = (model / "run.json").exists()
+    if system.endswith("-pt"):
+        base = model.with_name("base")
+        last = min(max(1, round(study.post_share * study.steps)), study.steps - 1)
+        first = config_of(study, system, seed, out=str(base), max_steps=study.steps - last)
+        result = train(first, resume=(base / "run.json").exists())
+        if result.finished:
+            # Half the rate, post-training's default, is for models that were trained for long (docs/LOG.md).
+            second = config_of(study, system, seed, max_steps=last, lr=result.record["config"]["lr"])
+            selection = Selection(selection_seed=seed, **study.post)
+            result, _ = post_train(base, model, second, selection, resume=started, workers=1)
+    else:
+        result = train(config_of(study, system, seed), resume=started)
+    if not result.finished:
+        raise KeyboardInterrupt
+    return model
+
+
+def predict(study: Study, system: str, seed: int) -> Path:
+    """2μ keyphrases for each test item, unless they are there already."""
+    model = train_system(study, system, seed)  # refuses one that was trained with other settings
+    output = study.folder(system, seed) / f"predictions-{study.k[1]}.jsonl"
+    if not output.exists():
+        if system == "one2one-stock":
+            from stock_beam import stock_beam
+
+            stock_beam(model, study.file("test"), output, study.k[1])
+        else:
+            generate_catalog(model, study.file("test"), output, study.k[1], allow_repeats=system == "pusl-a1" or None)
+    return output
+
+
+def scores(study: Study, predictions: Path, truth: str, ks: Sequence[int], name: str) -> dict[str, Any]:
+    """Scores of one prediction file, kept beside it."""
+    kept = study.out / "scores" / f"{name}-{truth}-{study.k[1]}.json"
+    if not kept.exists():
+        found = evaluate(study.file(truth), predictions, k=ks, train=study.file("train"), bootstrap=1000)
+        write_json(kept, dict(found))
+    return dict(json.loads(kept.read_text(encoding="utf-8")))
+
+
+def systems_of(study: Study, given: dict[str, Path]) -> Iterator[tuple[str, list[tuple[str, Path]]]]:
+    """(title, [(run name, predictions file)]) for the given files and every trained system."""
+    for title, path in given.items():
+        yield title, [(title, path)]
+    for system in study.systems:
+        yield SYSTEMS[system][0], [(f"{system}-{seed}", predict(study, system, seed)) for seed in study.seeds]
+
+
+def table(study: Study, truth: str, given: dict[str, Path]) -> str:
+    """The paper's Table 1: mean over seeds, ± their standard deviation."""
+    middle, double = study.k
+    metrics = [f"K@{middle}", f"K@{double}", f"B@{middle}", f"B@{double}", "F1@O"]
+    names = ["#K@μ", "#K@2μ", "B@μ", "B@2μ", "F1@O"]
+    groups = ("narrow", "diverse", "all")
+    head = [f"{name} {group}" for group in groups for name in names]
+    lines = ["| system | " + " | ".join(head) + " |", "|---" * (len(head) + 1) + "|"]
+    for title, runs in systems_of(study, given):
+        found = [scores(study, path, truth, [middle, double], run)["scores"] for run, path in runs]
+        cells = [_mean([f[group][metric] for f in found], metric) for group in groups for metric in metrics]
+        lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _mean(values: Sequence[float | None], metric: str) -> str:
+    known = np.array([v for v in values if v is not None], dtype=float)
+    if not len(known):
+        return "–"
+    scale, digits = (1.0, 2) if metric.startswith("K") else (100.0, 1)
+    spread = f" ± {scale * known.std(ddof=1):.{digits}f}" if len(known) > 1 else ""
+    return f"{scale * known.mean():.{digits}f}{spread}"
+
+
+def faithful(study: Study, given: dict[str, Path]) -> str:
+    """Does a metric on observed labels rank systems as the complete truth does? Table, and a plot over k."""
+    from faithfulness import faithfulness
+
+    ks = sorted({1, *(round(study.k[1] * part / 4) or 1 for part in range(1, 5)), *study.k})
+    runs = [run for _, found in systems_of(study, given) for run in found]
+    seen, full = (
+        [scores(study, path, truth, ks, f"{name}-curve")["scores"]["all"] for name, path in runs]
+        for truth in ("test", "complete")
+    )
+    return faithfulness([(seen, full)], ks, study.out / "faithfulness.svg")
+
+
+def affordable_steps(study: Study, budget: float) -> int:
+    """Steps that fit the budget in minutes, from 30 timed steps of each system (kept in seconds_per_step.json)."""
+    kept = study.out / "seconds_per_step.json"
+    seconds = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    models = dict.fromkeys(MODEL_OF.get(system, system) for system in study.systems)
+    for system in models:
+        if system not in seconds:
+            probe = config_of(study, system, 0, out=str(study.out / "probe" / system), max_steps=30, dev=None)
+            seconds[system] = train(probe, force=True).record["timings"]["train"] / 30
+            write_json(kept, seconds, force=True)
+    each = sum(seconds[system] for system in models)
+    return max(10, round(0.75 * 60 * budget / (each * len(study.seeds))))
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="folder with train, dev and test files")
+    parser.add_argument("--out", type=Path, required=True, help="folder for models, predictions and table.md")
+    parser.add_argument("--model", default="scratch:tiny", help="what to train from")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, help="optimizer steps of every system (default: what --budget allows)")
+    parser.add_argument("--budget", type=float, default=60, help="minutes for the whole study (default: 60)")
+    parser.add_argument("-k", type=int, help="keyphrases per item (default: 2μ of the training labels)")
+    parser.add_argument("--predictions", nargs="*", default=[], metavar="NAME=FILE", help="baselines to put beside")
+    parser.add_argument(
+        "--set", nargs="*", default=[], metavar="KEY=VALUE", help="further training settings (JSON values)"
+    )
+    parser.add_argument(
+        "--post", nargs="*", default=[], metavar="KEY=VALUE", help="settings of post-training's selection (JSON values)"
+    )
+    parser.add_argument(
+        "--post-share",
+        type=float,
+        default=POST_SHARE,
+        help=f"share of a +PT system's steps that are post-training (default: {POST_SHARE})",
+    )
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="what to train")
+    parser.add_argument("--train-only", action="store_true", help="train what is missing and stop")
+    args = parser.parse_args()
+    options, post = (
+        {key: json.loads(value) for key, value in (pair.split("=", 1) for pair in pairs)}
+        for pairs in (args.set, args.post)
+    )
+    if args.steps is not None and args.steps < 2:
+        parser.error(f"--steps {args.steps}: expected at least 2")
+    if not 0 < args.post_share < 1:
+        parser.error(f"--post-share {args.post_share}: expected a share between 0 and 1")
+    mu = mean_keyphrases(find(args.data, "train"))
+    double = args.k or 2 * mu
+    k = (max(1, math.floor(double / 2 + 0.5)), max(1, math.floor(double + 0.5)))
+    study = Study(
+        data=args.data, out=args.out, model=args.model, seeds=args.seeds, steps=args.steps or 0, mu=mu, k=k,
+        systems=args.systems, options=options, post=post, post_share=args.post_share,
+    )  # fmt: skip
+    if not args.steps:
+        study = dataclasses.replace(study, steps=affordable_steps(study, args.budget))
+    if args.train_only:
+        for seed in study.seeds:
+            for system in study.systems:
+                train_system(study, system, seed)
+        return
+    given = {name: check_input(path) for name, path in (pair.split("=", 1) for pair in args.predictions)}
+    began = time.perf_counter()
+    parts = [
+        f"## {args.data.name}: {args.model}, {study.steps} steps, seeds {', '.join(map(str, args.seeds))}",
+        f"μ = {mu:.2f}; k = {k[0]} and {k[1]}. Percent except #K; mean ± standard deviation over seeds.",
+        f"`{' '.join(['python', *sys.argv])}`",
+        table(study, "test", given),
+    ]
+    if any((args.data / f"complete{ending}").exists() for ending in (".jsonl", ".jsonl.gz")):
+        parts += ["### Against the complete labels", table(study, "complete", given)]
+        parts += ["### Which observed metric ranks systems as the truth does (Spearman)", faithful(study, given)]
+    with open_atomic(args.out / "table.md", force=True) as stream:
+        stream.write("\n\n".join(parts) + "\n")
+    print("\n\n".join(parts))
+    print(f"\n{time.perf_counter() - began:.0f} s; {args.out / 'table.md'}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        sys.exit(f"reproduce: {error}")
+    except KeyboardInterrupt:
+        sys.exit("reproduce: stopped; the same command goes on")
