@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pusl.processor import avoid_half_amx
+from pusl.process import avoid_half_amx
 from pusl_eval import __version__ as __version__
 
 if TYPE_CHECKING:
     from pusl.decoding.generator import KeyphraseGenerator as KeyphraseGenerator
-    from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor as TopKKeyphrasesLogitsProcessor
+    from pusl.decoding.logits_processor import TopKKeyphrasesLogitsProcessor as TopKKeyphrasesLogitsProcessor
 
 __all__ = ["KeyphraseGenerator", "TopKKeyphrasesLogitsProcessor", "__version__"]
 
 _LAZY = {
     "KeyphraseGenerator": "pusl.decoding.generator",
-    "TopKKeyphrasesLogitsProcessor": "pusl.decoding.processor",
+    "TopKKeyphrasesLogitsProcessor": "pusl.decoding.logits_processor",
 }
 
 avoid_half_amx()  # here, because torch looks at the limit once, at its first product

@@ -11,12 +11,13 @@ import torch
 from decoding_models import IDS, padded_batch, random_t5, random_texts
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from pusl.decoding.engine import Engine
-from pusl.decoding.kernels import machine
-from pusl.decoding.phrases import search_phrases
+from pusl.decoding.cpu.engine import Engine
+from pusl.decoding.cpu.kernels import load_kernels
+from pusl.decoding.greedy import decode_sequences, first_best
+from pusl.decoding.logits_processor import TopKKeyphrasesLogitsProcessor
 from pusl.decoding.plans import Ranked
-from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor
-from pusl.decoding.sequences import Rules, decode_sequences, first_best
+from pusl.decoding.rules import Rules
+from pusl.decoding.search import search_phrases
 from pusl.targets import split_ids
 from pusl_eval.files import InputError
 
@@ -43,7 +44,7 @@ def test_without_numba_torch_gives_the_same(monkeypatch):
     assert compiled.compiled
     found = decode_sequences(compiled, texts, rules)
     monkeypatch.setitem(sys.modules, "numba", None)  # importing it now fails
-    machine.cache_clear()
+    load_kernels.cache_clear()
     try:
         plain, rounded = Engine(model), Engine(model, "int8")
         assert not plain.compiled
@@ -51,7 +52,7 @@ def test_without_numba_torch_gives_the_same(monkeypatch):
         assert decode_sequences(rounded, texts, rules)
     finally:
         monkeypatch.undo()
-        machine.cache_clear()
+        load_kernels.cache_clear()
     assert [[one.ids for one in phrases] for phrases in again] == [[one.ids for one in phrases] for phrases in found]
     for one, other in zip(itertools.chain(*again), itertools.chain(*found), strict=True):
         assert one.logprob == pytest.approx(other.logprob, abs=1e-4)

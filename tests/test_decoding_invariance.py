@@ -7,12 +7,11 @@ import torch
 from decoding_models import checkpoint, documents
 
 from pusl import KeyphraseGenerator
-from pusl.decoding.linear import PRECISIONS, make_linear
+from pusl.decoding.cpu.linear import PRECISIONS, make_linear
 
 WAYS = {
     "sequence": {"strategy": "sequence"},
     "beam": {"strategy": "beam"},
-    "merge": {"strategy": "merge"},
     "repeats": {"allow_repeats": True},
     "sampled": {"temperature": 1.0, "top_p": 0.9, "seed": 7},
 }

@@ -11,11 +11,12 @@ from decoding_models import IDS, WORDS, checkpoint, documents, random_t5, random
 
 from pusl import KeyphraseGenerator
 from pusl.decoding.calibration import Calibration, hits
-from pusl.decoding.engine import Engine
-from pusl.decoding.explain import explain
-from pusl.decoding.phrases import search_phrases
-from pusl.decoding.plans import Merged, Ranked, Sequential, sum_over_beams
-from pusl.decoding.sequences import Phrase, Rules, sample
+from pusl.decoding.cpu.engine import Engine
+from pusl.decoding.explanation import explain
+from pusl.decoding.greedy import sample
+from pusl.decoding.plans import Ranked, Sequential, sum_over_beams
+from pusl.decoding.rules import Phrase, Rules
+from pusl.decoding.search import search_phrases
 from pusl_eval.files import InputError
 from pusl_eval.normalize import normalize
 
@@ -24,7 +25,7 @@ def spelled(ids: tuple[int, ...]) -> str:
     return str(ids)
 
 
-@pytest.mark.parametrize("strategy", ["sequence", "beam", "merge"])
+@pytest.mark.parametrize("strategy", ["sequence", "beam"])
 def test_keyphrases_differ_in_normalized_form(strategy):
     found = KeyphraseGenerator(checkpoint("pusl")).generate(documents(8), 8, strategy=strategy)
     for one in found:
@@ -58,43 +59,40 @@ def test_sequence_conditions_every_slot_on_those_before():
             target = [*opened, *phrase.ids, IDS.eok]
 
 
-def test_a_plan_can_go_on_behind_a_phrase_of_an_earlier_search():
-    """Scores behind a phrase that is fed again equal those behind its kept cache entries."""
+def test_a_search_after_a_phrase_equals_one_after_a_known_phrase():
+    """Scores after a phrase whose cache entries are kept equal those after the same phrase fed again."""
     model, texts = random_t5(6), random_texts(6, 3)
 
     class Twice(Ranked):
-        stage = 0
+        first = None
 
         def proceed(self):
-            from pusl.decoding.phrases import Move
-
-            self.stage += 1
-            if self.stage > 2:
+            if self.first is not None:
                 return None
-            best = min(self.found.values(), key=lambda phrase: (-phrase.score, phrase.ids))
-            self.first = best if self.stage == 1 else self.first
-            self.results = {**getattr(self, "results", {}), self.stage: dict(self.found)}
+            self.first = min(self.found.values(), key=lambda phrase: (-phrase.score, phrase.ids))
             self.found = {}
-            return Move(self.first, restart=self.stage == 2)
+            return self.first
 
-    plans = search_phrases(Engine(model), texts, Rules(IDS, True, 4, 4), lambda _: Twice(4, spelled), beams=4)
-    for plan in plans:
-        kept, fed = plan.results[2], plan.found
-        assert kept.keys() == fed.keys()
-        for form, phrase in kept.items():
-            assert fed[form].logprob == pytest.approx(phrase.logprob, abs=1e-4)
+    engine, rules = Engine(model), Rules(IDS, True, 4, 4)
+    kept = search_phrases(engine, texts, rules, lambda _: Twice(4, spelled), beams=4)
+    known = [[list(plan.first.ids)] for plan in kept]
+    fed = search_phrases(engine, texts, rules, lambda _: Ranked(4, spelled), beams=4, known=known)
+    for one, other in zip(kept, fed, strict=True):
+        assert one.found and one.found.keys() == other.found.keys()
+        for form, phrase in one.found.items():
+            assert other.found[form].logprob == pytest.approx(phrase.logprob, abs=1e-4)
 
 
 def test_repeats_are_skipped_whatever_their_spelling():
     plan = Sequential(3, lambda ids: "x" if ids[0] < 3 else str(ids))
     plan.offer(Phrase((1,), -1.0, -1.0))
     assert plan.satisfied(-1.5)
-    assert plan.proceed().phrase.ids == (1,)
+    assert plan.proceed().ids == (1,)
     plan.offer(Phrase((2,), -0.5, -0.5))  # the same phrase in other letters
     assert not plan.satisfied(-9.0)
     plan.offer(Phrase((7,), -3.0, -3.0))
     plan.offer(Phrase((8,), -4.0, -4.0))
-    assert plan.proceed().phrase.ids == (7,)
+    assert plan.proceed().ids == (7,)
     assert plan.proceed() is None  # nothing found here: what an earlier slot left over is the third
     assert [phrase.ids for phrase in plan.phrases()] == [(1,), (7,), (8,)]
 
@@ -109,19 +107,6 @@ def test_a_floor_ends_the_item_instead_of_padding_it():
     assert cut.keyphrases == full.keyphrases[:3] and cut.exhausted
     assert generator.generate(text, 6, min_score=middle, **wide)[0].keyphrases == full.keyphrases[:3]
     assert len(generator.generate(text, 6, strategy="sequence", floor=-50.0)[0].keyphrases) == 1
-
-
-def test_merge_adds_up_over_contexts():
-    plan = Merged(3, spelled, contexts=1)
-    for ids, p in (((1,), 0.6), ((2,), 0.3), ((3,), 0.1)):
-        plan.offer(Phrase(ids, math.log(p), math.log(p)))
-    assert plan.proceed().phrase.ids == (1,)
-    plan.offer(Phrase((3,), math.log(0.9), math.log(0.9)))
-    assert plan.proceed() is None
-    # first slot + 0.6 * second slot behind (1,) + 0.4 * first slot again, over two slots
-    expected = {(1,): 0.6 * 1.4 / 2, (2,): 0.3 * 1.4 / 2, (3,): (0.1 * 1.4 + 0.6 * 0.9) / 2}
-    assert {phrase.ids: pytest.approx(math.exp(phrase.logprob)) for phrase in plan.phrases()} == expected
-    assert [phrase.ids for phrase in plan.phrases()] == [(1,), (3,), (2,)]
 
 
 def test_groov_ranking_sums_the_beams():
@@ -140,7 +125,7 @@ def test_blank_texts_and_bad_settings():
     assert blank.keyphrases == [] and blank.exhausted and real.keyphrases
     for settings, said in (
         ({"k": 0}, "k is 0"),
-        ({"k": 1, "strategy": "luck"}, "sequence, beam, merge"),
+        ({"k": 1, "strategy": "luck"}, "sequence, beam"),
         ({"k": 1, "vocabulary": "closed"}, "needs a universe"),
         ({"k": 1, "batch_size": 0}, "batch_size"),
         ({"k": 1, "temperature": -1.0}, "temperature"),

@@ -31,7 +31,7 @@ from pusl.examples import Columns
 from pusl.llm.endpoint import LLMSettings
 from pusl_eval.files import InputError
 
-STRATEGIES = ("sequence", "beam", "merge")
+STRATEGIES = ("sequence", "beam")
 ENGINES = ("local", "ray")
 # The keyphrases are for --calibrate and --complete.
 OTHER_COLUMNS = ("counts_column", "timestamp_column", "group_column")

@@ -18,19 +18,20 @@ import torch
 
 from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
 from pusl.decoding.calibration import Calibration
-from pusl.decoding.engine import Engine
-from pusl.decoding.explain import Explanation, explain
-from pusl.decoding.phrases import search_phrases
-from pusl.decoding.plans import Form, Merged, Ranked, Sequential, sum_over_beams
-from pusl.decoding.processor import DEFAULT_PHRASE_TOKENS
-from pusl.decoding.sequences import Phrase, Rules, Sampling, decode_sequences
+from pusl.decoding.cpu.engine import Engine
+from pusl.decoding.explanation import Explanation, explain
+from pusl.decoding.greedy import decode_sequences
+from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
+from pusl.decoding.plans import Form, Plan, Ranked, Sequential, sum_over_beams
+from pusl.decoding.rules import Phrase, Rules, Sampling
+from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
 from pusl.targets import decode_each, distinct, encode_keyphrases, split_ids
 from pusl.tokenizer import encode_texts
 from pusl_eval.files import InputError
 from pusl_eval.normalize import normalize
 
-STRATEGIES = ("sequence", "beam", "merge")
+STRATEGIES = ("sequence", "beam")
 VOCABULARIES = ("open", "prefer", "closed")
 DEFAULT_STRATEGY = {"pusl": "beam", "one2one": "beam", "one2seq": "sequence", "groov": "sequence"}
 DEFAULT_SOURCE_LENGTH = 256
@@ -120,7 +121,7 @@ class KeyphraseGenerator:
         Args:
             known: keyphrases that each text has already. None of them is given again; a PUSL model goes on behind
                 them, so that they tell it what else belongs to the item.
-            strategy: `sequence`, `beam` or `merge` (see `plans.py`); None takes the paradigm's default. For One2Seq
+            strategy: `sequence` or `beam` (see `plans.py`); None takes the paradigm's default. For One2Seq
                 and GROOV, `sequence` is the model's own greedy sequence, `beam` GROOV's sum over beams.
             allow_repeats: the paper's Algorithm 1: greedy, the same phrase may come again.
             vocabulary: `closed` gives only phrases of the universe; `prefer` makes leaving it cost `bonus`.
@@ -303,11 +304,11 @@ class KeyphraseGenerator:
         forms = [self._form_outside(phrases) for phrases in known or ()]
         pending = list(range(len(source)))
 
-        def plan(number: int) -> Any:
+        def plan(number: int) -> Plan:
             form = forms[pending[number]] if forms else self._form
             if strategy == "sequence":
                 return Sequential(k, form, search.floor, search.allow_repeats)
-            return (Merged if strategy == "merge" else Ranked)(k, form, search.floor)
+            return Ranked(k, form, search.floor)
 
         def enough(i: int) -> int:
             """What a closed universe can give at most."""

@@ -1,23 +1,34 @@
 """Phrases found by a search -> the k keyphrases of one item: the strategies of unique decoding.
 
-`sequence`: the best phrase not yet given, then search again behind it. `beam`: the first slot's
-ranking of phrases, which is how a One2One model is decoded. `merge`: the first slot's ranking,
-corrected by second slots behind its likeliest phrases; the sum over contexts estimates how probable
-it is that a phrase belongs to the item at all.
+`sequence` gives the best phrase not given yet, then searches again after it. `beam` gives the ranking of the
+first slot, which is how a One2One model is decoded. A new strategy is a new plan here: `search.py` runs any.
 
-`floor`, for all of them: a phrase whose log-probability lies more than this below the item's best is junk.
+`floor`, for both: a phrase whose log-probability is more than this below the item's best is junk.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from pusl.decoding.phrases import Move
-from pusl.decoding.sequences import Phrase
+from pusl.decoding.rules import Phrase
 
-Form = Callable[[tuple[int, ...]], str]  # ids -> the compared form of the phrase; "" is no phrase
+Form = Callable[[tuple[int, ...]], str]  # ids -> the normalized phrase; "": not a phrase
 NO_FLOOR = math.inf
+
+
+class Plan(Protocol):
+    """What one item wants from its phrase searches."""
+
+    def offer(self, phrase: Phrase) -> None:
+        """The current search found a complete phrase."""
+
+    def satisfied(self, best_live: float) -> bool:
+        """Whether unfinished phrases, none better than `best_live`, can change nothing any more."""
+
+    def proceed(self) -> Phrase | None:
+        """The search has ended: the phrase after which to search next, or None if the item is done."""
 
 
 class Sequential:
@@ -44,7 +55,7 @@ class Sequential:
     def satisfied(self, best_live: float) -> bool:
         return any(phrase.score >= best_live for phrase in self.found.values())
 
-    def proceed(self) -> Move | None:
+    def proceed(self) -> Phrase | None:
         here = bool(self.found)
         candidates = self.found if here else self.left
         if not candidates:
@@ -58,7 +69,7 @@ class Sequential:
         self.left.pop(form, None)
         self.given.setdefault(form, best)
         self.repeats.append(best)
-        return Move(best) if len(self.repeats) < self.k else None
+        return best if len(self.repeats) < self.k else None
 
     def phrases(self) -> list[Phrase]:
         """The item's keyphrases, in order of slots."""
@@ -66,11 +77,10 @@ class Sequential:
 
 
 class Ranked:
-    """The k best phrases of one slot; `wanted` more are looked for than will be given."""
+    """The k best phrases of one slot."""
 
-    def __init__(self, k: int, form: Form, floor: float = NO_FLOOR, wanted: int | None = None) -> None:
+    def __init__(self, k: int, form: Form, floor: float = NO_FLOOR) -> None:
         self.k, self.form, self.floor = k, form, floor
-        self.wanted = wanted or k
         self.found: dict[str, Phrase] = {}
 
     def offer(self, phrase: Phrase) -> None:
@@ -80,9 +90,9 @@ class Ranked:
             self.found[form] = phrase
 
     def satisfied(self, best_live: float) -> bool:
-        return sum(phrase.score >= best_live for phrase in self.found.values()) >= self.wanted
+        return sum(phrase.score >= best_live for phrase in self.found.values()) >= self.k
 
-    def proceed(self) -> Move | None:
+    def proceed(self) -> Phrase | None:
         return None
 
     @property
@@ -93,67 +103,6 @@ class Ranked:
     def phrases(self) -> list[Phrase]:
         """The item's keyphrases, likeliest first."""
         return above_floor(sorted(self.found.values(), key=order), self.floor)[: self.k]
-
-
-class Merged:
-    """The first slot's ranking, then a second slot behind each of its `contexts` likeliest phrases.
-
-    A phrase's score is log of (P(first) + sum over contexts c of P(c) P(phrase | c)), the expected number
-    of times it stands in the first two slots; contexts that were not searched count as the first slot.
-    """
-
-    def __init__(
-        self, k: int, form: Form, floor: float = NO_FLOOR, wanted: int | None = None, contexts: int = 3
-    ) -> None:
-        self.k, self.form, self.floor, self.contexts = k, form, floor, contexts
-        self.search = Ranked(k, form, wanted=wanted)
-        self.first: dict[str, Phrase] = {}
-        self.behind: list[tuple[str, dict[str, Phrase]]] = []
-        self.queue: list[tuple[str, Phrase]] = []
-        self.current = ""
-
-    def offer(self, phrase: Phrase) -> None:
-        self.search.offer(phrase)
-
-    def satisfied(self, best_live: float) -> bool:
-        return self.search.satisfied(best_live)
-
-    def proceed(self) -> Move | None:
-        found = self.search.found
-        if not self.first:
-            self.first = found
-            self.queue = sorted(found.items(), key=lambda pair: order(pair[1]), reverse=True)[-self.contexts :]
-        else:
-            self.behind.append((self.current, found))
-        if not self.queue:
-            return None
-        self.search = Ranked(self.k, self.form, wanted=self.search.wanted)
-        self.current, context = self.queue.pop()
-        return Move(context, restart=True)
-
-    @property
-    def floored(self) -> bool:
-        """Whether phrases were found that are junk."""
-        return len(above_floor(list(self.first.values()), self.floor)) < len(self.first)
-
-    def phrases(self) -> list[Phrase]:
-        """The item's keyphrases by estimated inclusion; `logprob` is the log of that estimate."""
-        weight = {form: math.exp(phrase.logprob) for form, phrase in self.first.items()}
-        rest = max(0.0, 1.0 - sum(weight[form] for form, _ in self.behind))
-        mass: dict[str, float] = {form: value * (1.0 + rest) for form, value in weight.items()}
-        bonus = {form: phrase.score - phrase.logprob for form, phrase in self.first.items()}
-        ids = {form: phrase.ids for form, phrase in self.first.items()}
-        for context, found in self.behind:
-            for form, phrase in found.items():
-                mass[form] = mass.get(form, 0.0) + weight[context] * math.exp(phrase.logprob)
-                bonus.setdefault(form, phrase.score - phrase.logprob)
-                ids.setdefault(form, phrase.ids)
-        merged = [
-            Phrase(ids[form], math.log(value / 2), math.log(value / 2) + bonus[form])
-            for form, value in mass.items()
-            if value > 0
-        ]
-        return above_floor(sorted(merged, key=order), self.floor)[: self.k]
 
 
 def above_floor(phrases: Sequence[Phrase], floor: float) -> list[Phrase]:

@@ -12,7 +12,6 @@ from typing import Any
 STRATEGY_HELP = {
     "beam": "One search ranks whole phrases by probability. Fast.",
     "sequence": "One phrase after the other, each the best not yet given.",
-    "merge": "The beam's ranking, corrected by what would come second. Slower.",
 }
 
 

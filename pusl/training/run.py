@@ -28,7 +28,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, scratch_model
 from pusl.examples import read_examples
-from pusl.processor import half_amx
+from pusl.process import half_amx
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
 from pusl.training.config import TrainConfig, resolve

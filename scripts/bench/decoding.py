@@ -35,12 +35,12 @@ SHAPES = {  # d_model, d_kv, heads, d_ff, layers, vocabulary
 CAP, K, BEAMS = 4, 10, 10
 LAYOUT = {  # engine: processes, threads
     "generate": (1, 2), "generate 2x1": (2, 1), "ctranslate2": (1, 2), "ctranslate2 int8": (1, 2),
-    "pusl": (2, 1), "pusl int8": (2, 1), "sequence": (2, 1), "beam": (2, 1), "merge": (2, 1), "closed beam": (2, 1),
+    "pusl": (2, 1), "pusl int8": (2, 1), "sequence": (2, 1), "beam": (2, 1), "closed beam": (2, 1),
     "generate beam": (1, 2), "pusl beam": (2, 1), "pusl beam int8": (2, 1),
 }  # fmt: skip
 SETS = {
     "greedy": ["generate", "generate 2x1", "ctranslate2", "ctranslate2 int8", "pusl", "pusl int8"],
-    "phrases": ["pusl", "sequence", "beam", "merge", "closed beam"],
+    "phrases": ["pusl", "sequence", "beam", "closed beam"],
     "beam": ["generate beam", "pusl beam", "pusl beam int8"],
 }
 
@@ -133,7 +133,7 @@ class Worker:
         if engine.startswith("generate"):
             self.model = model
             return
-        from pusl.decoding.engine import Engine
+        from pusl.decoding.cpu.engine import Engine
         from pusl.decoding.universe import UniverseRule
 
         self.engine = Engine(model, "int8" if engine.endswith("int8") else "fp32")
@@ -160,7 +160,7 @@ class Worker:
         import torch
         from transformers import LogitsProcessorList
 
-        from pusl.decoding.processor import TopKKeyphrasesLogitsProcessor
+        from pusl.decoding.logits_processor import TopKKeyphrasesLogitsProcessor
         from pusl.targets import split_ids
 
         ids, found = self.ids, []
@@ -192,16 +192,17 @@ class Worker:
 
     def _pusl(self, texts: list[list[int]]) -> list[Any]:
         from pusl.decoding.generator import SEQUENCE_BEAMS
-        from pusl.decoding.phrases import search_phrases
-        from pusl.decoding.plans import Merged, Ranked, Sequential
-        from pusl.decoding.sequences import Rules, decode_sequences
+        from pusl.decoding.greedy import decode_sequences
+        from pusl.decoding.plans import Ranked, Sequential
+        from pusl.decoding.rules import Rules
+        from pusl.decoding.search import search_phrases
 
         kind = self.kind.removesuffix(" int8")
         rules = Rules(self.ids, kind != "pusl beam", K, CAP)
         if kind == "pusl":
             found = decode_sequences(self.engine, texts, rules, slots=64)
             return [[list(phrase.ids) for phrase in phrases] for phrases in found]
-        plan = {"sequence": Sequential, "merge": Merged}.get(kind, Ranked)
+        plan = Sequential if kind == "sequence" else Ranked
         plans: Any = search_phrases(
             self.engine, texts, rules, lambda _: plan(K, str), slots=32, constraint=self.rule,
             beams=SEQUENCE_BEAMS if kind == "sequence" else BEAMS,

@@ -31,8 +31,6 @@ WAYS: dict[str, dict[str, Any]] = {
     "sequence 16": {"strategy": "sequence", "num_beams": 16},
     "beam": {"strategy": "beam"},
     "beam 2k": {"strategy": "beam", "num_beams": -2},
-    "merge": {"strategy": "merge"},
-    "merge 2k": {"strategy": "merge", "num_beams": -2},
 }
 ONLY_PUSL = {name for name in WAYS if not name.startswith("beam")}
 

@@ -26,8 +26,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from pusl.decoding.kernels import attend, machine, soften
-from pusl.decoding.linear import ROW_MULTIPLE, Linear, make_linear
+from pusl.decoding.cpu.kernels import attend, load_kernels, masked_softmax
+from pusl.decoding.cpu.linear import ROW_MULTIPLE, Linear, make_linear
 
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
 LENGTH_MULTIPLE = 16
@@ -206,16 +206,16 @@ class Engine:
             scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
             norm = model.decoder.final_layer_norm.weight
             self.head = make(model.lm_head.weight * norm * scale, eps=self.eps)
-            self._encoder_bias = _relative(model.encoder.block[0])
-            self._decoder_bias = _relative(model.decoder.block[0])
-            self._ladder = self._distances(512)
+            self._encoder_bias = _position_bias(model.encoder.block[0])
+            self._decoder_bias = _position_bias(model.decoder.block[0])
+            self._relative_bias = self._bias_by_distance(512)
         on_cpu = self.device.type == "cpu"
-        self.compiled = on_cpu and machine() is not None
+        self.compiled = on_cpu and load_kernels() is not None
         if on_cpu:
             keep_freed_memory()
         self.spare: list[tuple[Tensor, Tensor]] = []  # the memory of a released pool
 
-    def _distances(self, length: int) -> Tensor:
+    def _bias_by_distance(self, length: int) -> Tensor:
         """Bias of each distance into the past; row 0 hides, row d + 1 is distance d. (length + 1, H)"""
         values = self._decoder_bias(length, length)[:, -1].flip(-1)  # (H, length)
         return torch.cat([torch.full_like(values[:, :1], HIDDEN), values], 1).t().contiguous()
@@ -262,22 +262,22 @@ class Engine:
         q, k, v = qkv.view(count, length, 3, self.heads, self.d_kv).permute(2, 0, 3, 1, 4)  # (B, H, S, D)
         scores = q @ k.transpose(-1, -2)
         if self.compiled:
-            soften(scores, bias, real)
+            masked_softmax(scores, bias, real)
         else:
             hidden = torch.arange(length, device=self.device) >= real[:, None]  # (B, S)
             scores = scores.add_(bias).masked_fill_(hidden[:, None, None], HIDDEN).softmax(-1)
         mixed.view(count, length, self.heads, self.d_kv).copy_((scores @ v).transpose(1, 2))
 
     def _extend(self, distance: np.ndarray) -> None:
-        if distance.max() + 2 > len(self._ladder):
-            self._ladder = self._distances(2 * int(distance.max()) + 2)
+        if distance.max() + 2 > len(self._relative_bias):
+            self._relative_bias = self._bias_by_distance(2 * int(distance.max()) + 2)
 
     def bias(self, distance: np.ndarray) -> Tensor:
         """Distances into the past (n, Q, T), negative where hidden -> attention bias (n * H, Q, T)."""
         self._extend(distance)
         index = torch.from_numpy(np.maximum(distance, -1) + 1).to(self.device)
         n, q, t = distance.shape
-        return self._ladder[index].permute(0, 3, 1, 2).reshape(n * self.heads, q, t)
+        return self._relative_bias[index].permute(0, 3, 1, 2).reshape(n * self.heads, q, t)
 
     def step(
         self,
@@ -328,16 +328,16 @@ class Engine:
         """look(layer, queries (N, HD), at the text or the item's own cache, which tokens) -> what they see (N, HD)"""
         if chain and self.compiled:  # no beams
             self._extend(distance)
-            items, ladder = row.numpy(), self._ladder
+            items, relative_bias = row.numpy(), self._relative_bias
             seen, read = distance[items, column.numpy(), 0] + 1, pool.sources[items]
 
             def look(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
                 of = slice(None) if kept is None else kept.numpy()
                 if text:
                     return attend(
-                        queries, items[of], read[of], pool.memory[number, 0], pool.memory[number, 1], ladder[:0]
+                        queries, items[of], read[of], pool.memory[number, 0], pool.memory[number, 1], relative_bias[:0]
                     )
-                return attend(queries, items[of], seen[of], pool.cache[number, 0], pool.cache[number, 1], ladder)
+                return attend(queries, items[of], seen[of], pool.cache[number, 0], pool.cache[number, 1], relative_bias)
 
             return look
         n, q, t = distance.shape
@@ -385,7 +385,7 @@ def _chunks(lengths: Sequence[int]) -> list[list[int]]:
     return chunks
 
 
-def _relative(block: Any) -> Callable[[int, int], Tensor]:
+def _position_bias(block: Any) -> Callable[[int, int], Tensor]:
     """The position bias of a stack, (H, Q, K), as its first layer computes it."""
     attention = block.layer[0].SelfAttention
 

@@ -12,36 +12,15 @@ Hugging Face's beam search without length penalty, so a One2One model gives the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pusl.decoding.engine import Engine, Pool, padded
-from pusl.decoding.sequences import Phrase, Rules
-
-
-@dataclass(frozen=True)
-class Move:
-    """The next search: behind `phrase`, after the present context or (`restart`) as the first phrase."""
-
-    phrase: Phrase
-    restart: bool = False
-
-
-class Plan(Protocol):
-    """What one item wants from its phrase searches."""
-
-    def offer(self, phrase: Phrase) -> None:
-        """A complete phrase was found in the current search."""
-
-    def satisfied(self, best_live: float) -> bool:
-        """Whether unfinished phrases, none better than `best_live`, can change nothing any more."""
-
-    def proceed(self) -> Move | None:
-        """The search is over: where to search next, or None if the item is done."""
+from pusl.decoding.cpu.engine import Engine, Pool, padded
+from pusl.decoding.plans import Plan
+from pusl.decoding.rules import Phrase, Rules
 
 
 class Constraint(Protocol):
@@ -75,7 +54,7 @@ def search_phrases(
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
     plans = [plan(i) for i in range(len(texts))]
     pool = Pool(engine, min(slots, len(texts)))
-    run = _Run(engine, pool, rules, plans, beams, constraint, known)
+    run = _Beams(engine, pool, rules, plans, beams, constraint, known)
     while queue or run.items:
         free = pool.slots - len(run.items)
         if queue and (free >= max(1, pool.slots // 8) or not run.items):
@@ -87,7 +66,7 @@ def search_phrases(
     return plans
 
 
-class _Run:
+class _Beams:
     """Items in the pool's first slots, each with up to `beams` unfinished phrases.
 
     `prefix` is the number of cache entries of an item's context; tokens of its current search lie
@@ -245,15 +224,13 @@ class _Run:
             plan = self.plans[self.items[slot]]
             if self.live[slot] and not plan.satisfied(float(self.score[slot, 0])):
                 continue
-            move = plan.proceed()
-            if move is None:
+            phrase = plan.proceed()
+            if phrase is None:
                 done.append(slot)
                 continue
-            trail = self.trails[slot].get(move.phrase.ids)
-            if move.restart or trail is None:
-                if move.restart:
-                    self.prefix[slot] = len(self._beginning(self.items[slot]))
-                self._open(slot, [*move.phrase.ids, *self.closing])
+            trail = self.trails[slot].get(phrase.ids)
+            if trail is None:  # found by an earlier search: its cache entries are gone
+                self._open(slot, [*phrase.ids, *self.closing])
             else:
                 self.pool.gather(slot, trail, int(self.prefix[slot]))
                 self.prefix[slot] += len(trail)

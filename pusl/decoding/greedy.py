@@ -14,40 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pusl.decoding.engine import Engine, Pool, padded
-from pusl.targets import TokenIds
+from pusl.decoding.cpu.engine import Engine, Pool, padded
+from pusl.decoding.rules import Phrase, Rules, Sampling
 
 SMALL_POOL = 512 << 20  # bytes
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What a sequence may contain and when it ends."""
-
-    tokens: TokenIds
-    marks: bool  # True: <bok> ... <eok> (PUSL); False: phrases joined by <sep>, ended by EOS
-    phrases: int  # at most this many
-    max_phrase_tokens: int
-    banned: tuple[int, ...] = ()  # ids that may not stand inside a phrase
-    whole: bool = False  # a search's "phrase" is a whole sequence: separators are ordinary tokens
-
-
-@dataclass
-class Sampling:
-    """Random choice of tokens; temperature 0 is greedy."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-
-
-@dataclass
-class Phrase:
-    """A complete keyphrase: its ids, and the sum of its tokens' log-probabilities with the closing mark."""
-
-    ids: tuple[int, ...]
-    logprob: float
-    score: float = 0.0  # for ranking during a search; a universe's bonus included
 
 
 @dataclass
@@ -78,7 +48,7 @@ def decode_sequences(
     room = SMALL_POOL // (8 * len(engine.decoder) * engine.heads * engine.d_kv * longest)  # keys and values, 4 bytes
     pool = Pool(engine, min(max(slots, min(4 * slots, room)), len(texts)), chain=True)
     found: list[list[Phrase]] = [[] for _ in texts]
-    run = _Run(engine, pool, rules, sampling or Sampling(), keys or [0] * len(texts))
+    run = _Rows(engine, pool, rules, sampling or Sampling(), keys or [0] * len(texts))
     while queue or run.rows:
         free = pool.slots - len(run.rows)
         if queue and (free >= max(1, pool.slots // 8) or not run.rows):
@@ -92,7 +62,7 @@ def decode_sequences(
     return found
 
 
-class _Run:
+class _Rows:
     """The rows in the pool's first slots and their next tokens."""
 
     def __init__(self, engine: Engine, pool: Pool, rules: Rules, sampling: Sampling, keys: Sequence[int]) -> None:

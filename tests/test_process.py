@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from pusl.processor import LIMIT, OLDER_LIMIT, avoid_half_amx, half_amx
+from pusl.process import LIMIT, OLDER_LIMIT, avoid_half_amx, half_amx
 
 PRODUCTS = """
 import torch
-from pusl.decoding.linear import QuantizedLinear
+from pusl.decoding.cpu.linear import QuantizedLinear
 ten = torch.randn(64, 512)
 assert (ten.bfloat16() @ ten.bfloat16().T).shape == (64, 64)
 assert QuantizedLinear(torch.randn(512, 512))(ten).shape == (64, 512)

@@ -1,0 +1,37 @@
+"""A target's marks and limits -> which tokens may stand in a phrase, and what a finished phrase is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pusl.targets import TokenIds
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a sequence may contain and when it ends."""
+
+    tokens: TokenIds
+    marks: bool  # True: <bok> ... <eok> (PUSL); False: phrases joined by <sep>, ended by EOS
+    phrases: int  # at most this many
+    max_phrase_tokens: int
+    banned: tuple[int, ...] = ()  # ids that may not stand inside a phrase
+    whole: bool = False  # a search's "phrase" is a whole sequence: separators are ordinary tokens
+
+
+@dataclass
+class Sampling:
+    """Random choice of tokens; temperature 0 is greedy."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+
+@dataclass
+class Phrase:
+    """A complete keyphrase: its ids, and the sum of its tokens' log-probabilities with the closing mark."""
+
+    ids: tuple[int, ...]
+    logprob: float
+    score: float = 0.0  # for ranking during a search; a universe's bonus included
