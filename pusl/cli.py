@@ -24,6 +24,7 @@ COMMANDS = {
     "train": ("pusl.commands.train", "fine-tune a T5 model with one of four paradigms"),
     "post-train": ("pusl.commands.post_train", "PUSL+PT: train again on rich and self-completed items"),
     "generate": ("pusl.commands.generate", "k unique, scored keyphrases for a whole catalog"),
+    "score": ("pusl.commands.score", "log-probability of given phrases for given items"),
     "evaluate": ("pusl.commands.evaluate", "every metric for incomplete labels, one system or several"),
     "baseline": ("pusl.commands.baseline", "closed-vocabulary baselines on the same files"),
     "rerank": ("pusl.commands.rerank", "choose k per item over the whole catalog"),

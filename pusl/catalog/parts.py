@@ -178,7 +178,7 @@ class WorkFolder:
                 raise OSError(f"{self.part_path(index)} was damaged while the run went on; delete it and run again")
             yield found
 
-    def assemble(self, count: int, explain: bool = False) -> tuple[int, int]:
+    def assemble(self, count: int, more: Sequence[str] = ()) -> tuple[int, int]:
         """Writes the output and its .rejects file from all parts; returns how many lines each has.
 
         The second and later items with the same id are rejected here, because only here are all
@@ -193,7 +193,7 @@ class WorkFolder:
                 yield np.asarray(header["ids"], dtype=np.uint64)
 
         suspects = repeated(hashes())
-        fields = [name for name in FIELDS if name != "scores" or not unscored] + ["explain"] * explain
+        fields = [name for name in FIELDS if name != "scores" or not unscored] + list(more)
         first: dict[str, int] = {}
 
         def kept() -> Iterator[bytes]:
@@ -306,6 +306,7 @@ def _write_parquet(stream: BinaryIO, lines: Iterable[bytes], fields: Sequence[st
     text = pyarrow.string()
     kinds = {
         "keyphrases": pyarrow.list_(text), "scores": pyarrow.list_(pyarrow.float64()), "exhausted": pyarrow.bool_(),
+        "probabilities": pyarrow.list_(pyarrow.float64()),
     }  # fmt: skip
     # The rest is text, `explain` too (as JSON): which marks it has depends on the universe and the labels.
     schema = pyarrow.schema([(name, kinds.get(name, text)) for name in fields])

@@ -62,10 +62,14 @@ class ShardJob:
                     raise InputError(f"{self.input}: changed while it was read (from line {chunk.line} on)")
                 chunk = read
             items, rejects = source.parse(chunk)
-            rows, counts = generate_shard(generator, items, self.options)
+            rows, counts = self.answer(generator, items)
             return pack_part(chunk, items, rows, rejects, counts)
 
         return work
+
+    def answer(self, generator: Predictor, items: Sequence[Item]) -> tuple[list[Row], Row]:
+        """The rows of one shard's items, in order, and counts."""
+        return generate_shard(generator, items, self.options)
 
 
 @dataclass
@@ -183,7 +187,7 @@ def generate_catalog(
             raise InputError("--calibrate needs a trained model: an LLM's keyphrases have no scores")
         if storage.is_url(output):
             raise InputError(f"--calibrate keeps its curve beside the output, which must be a local file, not {output}")
-        model = _calibrated(model, calibrate, output, columns, k, decoding, workers, progress)
+        model = with_calibration(model, calibrate, output, columns, k, decoding, workers, progress)
     options = Options(k, {name: value for name, value in decoding.items() if value is not None}, explain, complete)
     kind = kind_of(output)
     if input == output:
@@ -191,7 +195,6 @@ def generate_catalog(
     source = open_source(input, columns, complete)
     if complete:
         source.check_known()
-    folder = WorkFolder(output)
     columns_read = ["id_column", "text_column", "text_template"]
     columns_read += ["keyphrases_column", "separator"] if complete else []
     fingerprint = {
@@ -201,9 +204,33 @@ def generate_catalog(
             "kind": kind,
         },
         "columns": {name: getattr(columns, name) for name in columns_read},
-        "versions": _versions(),
+        "versions": versions(),
     }  # fmt: skip
     job = ShardJob(input, columns, model, options)
+    return run_catalog(
+        job, source, output, fingerprint, shard_size=shard_size, workers=workers, engine=engine,
+        engine_options=engine_options, strict=strict, force=force, progress=progress,
+        fields=["explain"] * explain,
+    )  # fmt: skip
+
+
+def run_catalog(
+    job: ShardJob,
+    source: Source,
+    output: str,
+    fingerprint: Row,
+    *,
+    shard_size: int = SHARD_SIZE,
+    workers: int | None = None,
+    engine: str = "local",
+    engine_options: Row | None = None,
+    strict: bool = False,
+    force: bool = False,
+    progress: bool = True,
+    fields: Sequence[str] = (),
+) -> Summary:
+    """Every shard of `source` through `job`, then the output; `fields` are columns besides the usual ones."""
+    model, folder = job.spec, WorkFolder(output)
     if workers is None:
         # Any other generator (an LLM client) is not made faster by processes.
         workers = fitting_workers(model.weight(), source.estimate(shard_size)) if isinstance(model, ModelRecipe) else 1
@@ -226,13 +253,13 @@ def generate_catalog(
             if not folder.finished():
                 folder.wipe()  # wrong from the start: nothing to go on with
             raise
-        run.summary.items, run.summary.rejects = folder.assemble(run.shards, options.explain)
+        run.summary.items, run.summary.rejects = folder.assemble(run.shards, fields)
         folder.wipe()
     run.summary.seconds = time.monotonic() - began
     return run.summary
 
 
-def _calibrated(
+def with_calibration(
     recipe: ModelRecipe,
     references: str | os.PathLike[str],
     output: str,
@@ -383,7 +410,7 @@ def input_fingerprint(source: Source) -> Row:
     return {"size": source.size, "ends": code.hexdigest()}
 
 
-def _versions() -> Row:
+def versions() -> Row:
     """Programs whose change may move a score's last digit."""
     from importlib import metadata
 

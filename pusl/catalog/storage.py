@@ -71,6 +71,12 @@ def open_binary(path: str | Path) -> BinaryIO:
     return open(check_input(path), "rb", buffering=1 << 18)
 
 
+def read_start(path: str | Path, count: int) -> bytes:
+    """The first bytes of a file."""
+    with open_binary(path) as stream:
+        return stream.read(count)
+
+
 def read_bytes(path: str | Path) -> bytes:
     """A small file's content."""
     with open_binary(path) as stream:

@@ -23,6 +23,7 @@ import errno
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,17 +89,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Generates, and says how to go on if it is interrupted."""
-    from pusl.catalog.processes import WorkerDied, WorkerFailed
-    from pusl.llm.endpoint import EndpointError
-
     if args.vocabulary != "open" and not args.universe:
         raise InputError(f"--vocabulary {args.vocabulary} needs --universe FILE")
     if bool(args.model) == bool(args.llm):
         raise InputError("name a model: either --model DIR (made by `pusl train`) or --llm NAME")
+    return resumable(args.output, lambda: _generate(args))
+
+
+def resumable(output: str, work: Callable[[], None]) -> int:
+    """Runs a catalog job; if it is interrupted, says how to continue."""
+    from pusl.catalog.processes import WorkerDied, WorkerFailed
+    from pusl.llm.endpoint import EndpointError
+
     before = signal.signal(signal.SIGTERM, _terminate)
-    go_on = f"Finished shards are kept in {args.output}.parts; the same command goes on from there."
+    go_on = f"Finished shards are kept in {output}.parts; the same command goes on from there."
     try:
-        _generate(args)
+        work()
     except KeyboardInterrupt:
         print(f"\npusl: stopped. {go_on}", file=sys.stderr)
         return 130

@@ -24,6 +24,7 @@ from pusl.decoding.greedy import decode_sequences
 from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.plans import Form, Plan, Ranked, Sequential, sum_over_beams
 from pusl.decoding.rules import Phrase, Rules, Sampling
+from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
 from pusl.targets import decode_each, distinct, encode_keyphrases, split_ids
@@ -181,6 +182,25 @@ class KeyphraseGenerator:
                 [one.logprob / (len(one.ids) + 1) for one, _ in kept],
             )
         return answers
+
+    def score(
+        self,
+        texts: Sequence[str],
+        candidates: Sequence[str] | Sequence[Sequence[str]],
+        *,
+        known: Sequence[Sequence[str]] | None = None,
+        batch_size: int = 64,
+        calibration: Calibration | None = None,
+    ) -> list[PhraseScores]:
+        """The log-probability of every candidate, whether the model would write it or not.
+
+        Args:
+            candidates: one list of phrases for all texts, or one list per text.
+            known: keyphrases that each text has already; a PUSL model scores what comes after them.
+            batch_size: items scored at once; changes speed, never results.
+            calibration: adds probabilities; overrides the generator's own.
+        """
+        return score_candidates(self, texts, candidates, known=known, batch_size=batch_size, calibration=calibration)
 
     def explain(self, text: str, keyphrases: Sequence[str]) -> list[Explanation]:
         """Marks each keyphrase: where it stands in the text, seen in training or new, in the universe or not."""

@@ -1,0 +1,76 @@
+"""The log-probability of given phrases for given items: which of these candidates fit?
+
+Candidates are one list for all items (one phrase a line), or records with an `id` and a list `candidates` or
+`keyphrases` (a predictions file will do). The output holds each item's candidates, best first; `scores` are
+log-probabilities, the same that `pusl generate` gives. Work is kept in OUTPUT.parts/ until the output is
+complete, so the same command goes on after a crash.
+
+examples:
+  pusl score --model models/pusl --input items.jsonl --candidates queries.txt --output scores.jsonl
+  pusl score --model models/pusl --input items.jsonl --candidates knn.jsonl --output scores.jsonl \\
+      --calibrate dev.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pusl.config import add_flags
+from pusl.examples import Columns
+from pusl_eval.files import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `pusl score`."""
+    parser.add_argument("--model", required=True, metavar="DIR", help="a model folder made by `pusl train`")
+    parser.add_argument("--input", required=True, metavar="FILE", help="items: .jsonl(.gz), .parquet, .csv, .tsv")
+    parser.add_argument("--candidates", required=True, metavar="FILE", help="phrases per item, or one list for all")
+    parser.add_argument("--output", required=True, metavar="FILE", help="scores: .jsonl(.gz), .parquet, .csv, .tsv")
+    parser.add_argument(
+        "--calibrate", metavar="FILE",
+        help="items with keyphrases; adds the probability that a phrase is right, learned on them",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="overwrite the output; start over if settings changed")
+    parser.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")
+    parser.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="items at once (default: 64)")
+    parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="weights (default: fp32)")
+    parser.add_argument("--workers", type=_positive, metavar="N", help="processes (default: as cores and memory allow)")
+    parser.add_argument("--threads", type=_positive, default=1, metavar="N", help="threads per process (default: 1)")
+    parser.add_argument("--shard-size", type=_positive, metavar="N", help="items a kill can cost (default: 512)")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    columns = parser.add_argument_group("columns")
+    add_flags(columns, Columns, skip=("counts_column", "timestamp_column", "group_column"))  # type: ignore[arg-type]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Scores, and says how to continue after an interruption."""
+    from pusl.commands.generate import resumable
+
+    return resumable(args.output, lambda: _score(args))
+
+
+def _score(args: argparse.Namespace) -> None:
+    from pusl.catalog.candidates import score_catalog
+    from pusl.catalog.run import SHARD_SIZE
+    from pusl.commands.generate import describe
+
+    names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
+    summary = score_catalog(
+        args.model, args.input, args.candidates, args.output, calibrate=args.calibrate, precision=args.precision,
+        threads=args.threads, columns=Columns(**names), shard_size=args.shard_size or SHARD_SIZE,
+        workers=args.workers, batch_size=args.batch_size, strict=args.strict, force=args.force,
+        progress=not args.quiet,
+    )  # fmt: skip
+    missing, summary.exhausted = summary.exhausted, 0
+    print(describe(summary, args.output))
+    if missing == summary.items:
+        raise InputError(f"--candidates {args.candidates}: none of its ids is in {args.input}")
+    if missing:
+        print(f"  {missing:,} have no candidates (see 'reason')")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return number
