@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import shutil
 import subprocess
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pusl.config import option
+from pusl_eval.budgets import budget
 from pusl_eval.files import InputError, write_json
 
 SYSTEMS = {"one2seq": "One2Seq", "pusl": "PUSL"}
@@ -46,7 +46,7 @@ def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False)
     with _step("2/5", f"training {' and '.join(SYSTEMS.values())} side by side, from scratch"):
         _train_both(out, config)
     mu = json.loads((out / "models" / "pusl" / "pusl.json").read_text(encoding="utf-8"))["defaults"]["mu"]
-    k = max(1, math.floor(2 * mu + 0.5))
+    k = budget(mu, 2)
     with _step("3/5", f"generating k = 2μ = {k} keyphrases for each test item"):
         for name in SYSTEMS:
             _generate(name, out, k)
@@ -168,7 +168,7 @@ def _report(out: Path, config: DemoConfig) -> None:
 
 def _verdict(metrics: dict[str, Any], k: int, mu: float) -> str:
     """The small table and what it says, in plain words; the words follow the numbers."""
-    middle = max(1, math.floor(mu + 0.5))
+    middle = budget(mu)
     heads = (f"B@{middle}", f"B@{k}", f"P@{k}", f"true B@{k}")
     rows = [f"{'':<9}{'#K@' + str(k):>6}" + "".join(f"{head:>16}" for head in heads)]
 

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from pusl.checkpoint import load_labels, read_meta, save_labels
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
-from pusl.targets import distinct
 from pusl.training.config import PRETRAINED_RATE, TrainConfig
 from pusl.training.record import RunFolder
+from pusl_eval.budgets import budget
 from pusl_eval.files import InputError, write_json
+from pusl_eval.normalize import distinct
 
 if TYPE_CHECKING:
     from pusl.training import TrainResult
@@ -195,7 +196,7 @@ def _synthesize(
     if not sparse:
         return [], {"candidates": 0, "kept": 0, "rejected": 0, "phrases_added": 0}
     source, predictions = folder / "sparse.jsonl", folder / "generated.jsonl"
-    k = options.k or max(1, int(2 * mu + 0.5))
+    k = options.k or budget(mu, 2)
     write_examples(source, sparse, force=True)  # the same bytes as before, if there was a before
     generate_catalog(
         model, source, predictions, k=k, strategy=options.strategy, allow_repeats=options.allow_repeats,

@@ -22,7 +22,7 @@ import numpy as np
 from tqdm import tqdm
 
 from pusl_eval.files import InputError, Row, check_input, check_output, write_json, write_rows
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import distinct_forms
 from pusl_eval.propensity import propensities
 from pusl_eval.records import Prediction, read_predictions, read_references
 
@@ -100,11 +100,7 @@ def rerank_rows(
             raise InputError(
                 f"{path}:{prediction.line}: id {prediction.id!r} has no 'scores'; reranking needs a score per keyphrase"
             )
-        first: dict[str, int] = {}
-        for position, phrase in enumerate(prediction.keyphrases):
-            key = normalize(phrase)
-            if key:
-                first.setdefault(key, position)
+        first = distinct_forms(prediction.keyphrases)
         kept = list(first.values())
         chances = np.array([_chance(scores[position], scale, prediction, path) for position in kept])
         chosen = [kept[number] for number in choose(prediction.id, list(first), chances)] if kept else []
@@ -203,7 +199,7 @@ def inverse_propensities(
     counts: Counter[str] = Counter()
     items = 0
     for record in read_references(train):
-        keys = {normalize(phrase) for phrase in record.keyphrases} - {""}
+        keys = distinct_forms(record.keyphrases).keys()
         counts.update(keys)
         items += bool(keys)
     if not items:

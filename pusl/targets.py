@@ -18,8 +18,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pusl_eval.normalize import normalize
-
 PARADIGMS = ("one2one", "one2seq", "groov", "pusl")
 ORDERS = ("given", "shuffle", "frequency")  # of keyphrases in a target; shuffle is new every epoch
 BOK, EOK, SEP = "<bok>", "<eok>", "<sep>"
@@ -40,20 +38,6 @@ class TokenIds:
     def control(self) -> frozenset[int]:
         """Ids that never stand inside a keyphrase."""
         return frozenset((self.pad, self.eos, self.bok, self.eok, self.sep))
-
-
-def distinct(keyphrases: Iterable[str]) -> list[str]:
-    """The keyphrases without blanks and without repeats after normalization, first spelling kept.
-
-    >>> distinct(["Red  Shoe", "boot", "red shoe", " "])
-    ['Red  Shoe', 'boot']
-    """
-    seen: dict[str, str] = {}
-    for phrase in keyphrases:
-        key = normalize(phrase)
-        if key:
-            seen.setdefault(key, phrase)
-    return list(seen.values())
 
 
 def encode_keyphrases(tokenizer: Any, keyphrases: Sequence[str], tokens: TokenIds) -> list[list[int]]:

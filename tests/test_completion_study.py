@@ -34,7 +34,7 @@ def test_told_and_not_told_beside_one2one(tmp_path: Path) -> None:
     for more, message in (
         (["--models", *models], "no field 'complete'; name a file with --truth"),
         (["--truth", str(tmp_path / "items.jsonl"), "--models", *models], "no item lacks a keyphrase"),
-        (["--truth", str(tmp_path / "truth.jsonl"), "--models", str(tmp_path / "pusl")], "expected NAME=DIR"),
+        (["--truth", str(tmp_path / "truth.jsonl"), "--models", "pusl="], "expected DIR or NAME=DIR"),
     ):
         wrong = run(*items, *more)
         assert wrong.returncode == 1 and message in wrong.stderr and "Traceback" not in wrong.stderr

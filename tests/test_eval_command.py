@@ -13,9 +13,11 @@ import pytest
 
 from pusl_eval import schema
 from pusl_eval.__main__ import main
-from pusl_eval.command import named_files
+from pusl_eval.budgets import budget, budgets, resolve_k
 from pusl_eval.evaluation import evaluate
-from pusl_eval.files import write_rows
+from pusl_eval.files import InputError, write_rows
+from pusl_eval.flags import named_files, parameters
+from pusl_eval.normalize import collapse, distinct, distinct_forms
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -164,3 +166,28 @@ def test_help(capsys):
     assert stop.value.code == 0
     text = capsys.readouterr().out
     assert "examples:" in text and "--propensity-parameters" in text
+
+
+def test_parameters_with_spaces_or_commas():
+    expected = {"a": 0.55, "b": 1.5}
+    assert parameters(["a=0.55", "b=1.5"]) == parameters(["a=0.55,b=1.5"]) == parameters("a=0.55, b=1.5") == expected
+    assert parameters([]) == parameters("") == {}
+    for wrong in ("a", "a=", "=1", "a=x", "a=1 a=2"):
+        with pytest.raises(InputError, match="--propensity-parameters"):
+            parameters(wrong)
+
+
+def test_budgets_round_a_half_upwards_and_are_never_0():
+    assert [budget(mu) for mu in (0.2, 0.5, 1.5, 2.5, 2.49)] == [1, 1, 2, 3, 2]
+    assert budgets(2.25) == (2, 5)
+    assert resolve_k(["2mu", 5, "mu"], 2.25) == [5, 2]
+
+
+def test_distinct_keyphrases():
+    phrases = ["Café", " ", "x", "CAFE\u0301", "y"]
+    assert distinct_forms(phrases) == {"café": 0, "x": 2, "y": 4}
+    assert distinct(phrases) == ["Café", "x", "y"]
+    assert distinct(["shoes", "shoe"], "stem") == ["shoes"]
+    assert collapse(phrases, [1, 2, 3, 4, 5]) == (["Café", "x", "y"], [5, 3, 5])
+    with pytest.raises(ValueError, match="zip"):
+        collapse(["a"], [])

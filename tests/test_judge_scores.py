@@ -12,7 +12,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from pusl_eval import judge as judge_module
 from pusl_eval.files import InputError
-from pusl_eval.judge import JudgedItem, agreement, first_different, judge_scores, read_gold
+from pusl_eval.judge import JudgedItem, agreement, first_distinct, judge_scores, read_gold
 
 
 def test_docstring_examples():
@@ -103,8 +103,8 @@ def test_scores_equal_plain_counting(verdicts, k):
 
 
 def test_the_cut_comes_before_the_repeats():
-    assert first_different(["a", "A", " ", "b"], 3) == (["a"], [1])
-    assert first_different(["a", "A", " ", "b"]) == (["a", "b"], [1, 4])
+    assert first_distinct(["a", "A", " ", "b"], 3) == (["a"], [1])
+    assert first_distinct(["a", "A", " ", "b"]) == (["a", "b"], [1, 4])
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))

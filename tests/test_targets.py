@@ -17,11 +17,11 @@ from pusl.targets import (
     build_rows,
     build_target,
     decode_keyphrases,
-    distinct,
     encode_keyphrases,
     split_ids,
 )
 from pusl.tokenizer import token_ids, train_tokenizer
+from pusl_eval.normalize import distinct
 
 IDS = TokenIds(pad=0, eos=1, bok=7, eok=8, sep=9, start=0)
 SEQUENCES = [paradigm for paradigm in PARADIGMS if paradigm != "one2one"]

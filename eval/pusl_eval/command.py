@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 from pusl_eval.files import InputError, check_input, check_output, write_json
+from pusl_eval.flags import named_files, parameters
 
 DESCRIPTION = """Every metric for incomplete labels, one system or several.
 
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
         )
     }  # fmt: skip
     settings["progress"] = sys.stderr.isatty()
-    settings["propensity_parameters"] = _parameters(args.propensity_parameters)
+    settings["propensity_parameters"] = parameters(args.propensity_parameters)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     if len(systems) == 1:
         result = evaluate(args.references, next(iter(systems.values())), args.k, **settings)
@@ -87,33 +87,3 @@ def run(args: argparse.Namespace) -> None:
     if args.output:
         write_json(args.output, document, args.force)
     print(text)
-
-
-def named_files(given: list[str]) -> dict[str, str]:
-    """`NAME=FILE` or `FILE` (named by its stem) -> {name: file}.
-
-    >>> named_files(["pusl=out/a.jsonl", "out/svm.jsonl.gz"])
-    {'pusl': 'out/a.jsonl', 'svm': 'out/svm.jsonl.gz'}
-    """
-    found: dict[str, str] = {}
-    for text in given:
-        name, equals, path = text.partition("=")
-        if not equals or Path(text).exists() or "/" in name:
-            name, path = Path(text).name.split(".")[0], text
-        if not name or not path:
-            raise InputError(f"--predictions {text}: expected FILE or NAME=FILE")
-        if name in found:
-            raise InputError(f"--predictions: two systems are called {name!r}; write NAME=FILE")
-        found[name] = path
-    return found
-
-
-def _parameters(given: list[str]) -> dict[str, float]:
-    found = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        try:
-            found[name] = float(value)
-        except ValueError:
-            raise InputError(f"--propensity-parameters {text}: expected NAME=NUMBER") from None
-    return found

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pusl_eval import inputs
+from pusl_eval.budgets import resolve_k
 from pusl_eval.diversity import WordTable
 from pusl_eval.files import InputError
 from pusl_eval.groups import Subset, System, per_item_values, score_bins, score_subset, subsets_of
@@ -28,7 +29,7 @@ from pusl_eval.inputs import Source
 from pusl_eval.matching import BLANK, Ints, Ragged, Vocabulary
 from pusl_eval.propensity import SMALLEST, check_parameters, direct, fit, propensities
 from pusl_eval.schema import Comparison, Gap, Metrics, Pair
-from pusl_eval.settings import Settings, resolve_k
+from pusl_eval.settings import Settings
 from pusl_eval.significance import intervals, paired
 from pusl_eval.tallies import Gains, tally
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pusl_eval.files import InputError, read_rows, type_name
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import distinct_forms, normalize
 
 Floats = NDArray[np.float64]
 Verdict = bool | None  # None: unanswered
@@ -37,19 +37,14 @@ class JudgedItem:
     groups: list[str] = field(default_factory=list)  # "narrow", "group:shoes", ... ("all" is understood)
 
 
-def first_different(keyphrases: Sequence[str], k: int | None = None) -> tuple[list[str], list[int]]:
-    """The different keyphrases among the first k AS GENERATED, and their ranks: repeats and blanks waste budget.
+def first_distinct(keyphrases: Sequence[str], k: int | None = None) -> tuple[list[str], list[int]]:
+    """The distinct keyphrases among the first k AS GENERATED, and their ranks: repeats and blanks waste budget.
 
-    >>> first_different(["drone", "Drone ", "", "4k camera", "toy"], 4)
+    >>> first_distinct(["drone", "Drone ", "", "4k camera", "toy"], 4)
     (['drone', '4k camera'], [1, 4])
     """
-    found: dict[str, int] = {}
-    for rank, phrase in enumerate(keyphrases[:k], 1):
-        form = normalize(phrase)
-        if form:
-            found.setdefault(form, rank)
-    ranks = list(found.values())
-    return [keyphrases[rank - 1] for rank in ranks], ranks
+    places = distinct_forms(keyphrases[:k]).values()
+    return [keyphrases[place] for place in places], [place + 1 for place in places]
 
 
 def judge_scores(

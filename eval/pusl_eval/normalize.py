@@ -1,9 +1,10 @@
-"""A keyphrase as written -> the form in which keyphrases are compared."""
+"""Keyphrases as written -> the forms in which they are compared, and which of them are distinct."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from pusl_eval.files import InputError
 from pusl_eval.porter import stem
@@ -34,3 +35,40 @@ def normalize(text: str, how: str = "basic") -> str:
     if how == "none":
         return text if text.strip() else ""
     raise InputError(f"normalization {how!r} is unknown; allowed: {', '.join(NORMALIZATIONS)}")
+
+
+def distinct_forms(keyphrases: Iterable[str], how: str = "basic") -> dict[str, int]:
+    """Each distinct normalized form, in order, with the place (from 0) of its first spelling; blanks are dropped.
+
+    >>> distinct_forms(["Red  Shoe", " ", "boot", "red shoe"])
+    {'red shoe': 0, 'boot': 2}
+    """
+    places: dict[str, int] = {}
+    for place, phrase in enumerate(keyphrases):
+        places.setdefault(normalize(phrase, how), place)
+    places.pop("", None)
+    return places
+
+
+def distinct(keyphrases: Iterable[str], how: str = "basic") -> list[str]:
+    """The keyphrases without blanks and without repeats after normalization, first spelling kept.
+
+    >>> distinct(["Red  Shoe", "boot", "red shoe", " "])
+    ['Red  Shoe', 'boot']
+    """
+    given = list(keyphrases)
+    return [given[place] for place in distinct_forms(given, how).values()]
+
+
+def collapse(keyphrases: Iterable[str], counts: Iterable[int]) -> tuple[list[str], list[int]]:
+    """The distinct keyphrases, first spelling kept, and for each the sum of the counts of its repeats.
+
+    >>> collapse(["a", "b", "A"], [1, 2, 5])
+    (['a', 'b'], [6, 2])
+    """
+    given, total = list(keyphrases), dict[str, int]()
+    for phrase, count in zip(given, counts, strict=True):
+        form = normalize(phrase)
+        total[form] = total.get(form, 0) + count
+    places = distinct_forms(given)
+    return [given[place] for place in places.values()], [total[form] for form in places]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pusl_eval import charts
+from pusl_eval.budgets import budgets
 from pusl_eval.evaluation import evaluate
 from pusl_eval.files import InputError, open_atomic
 from pusl_eval.inputs import load_phrases
@@ -71,8 +72,7 @@ def build_report(
     shared: dict[str, Any] = {"train": train, "normalization": normalization, "propensity": "none", "seed": seed}
     first = evaluate(references, next(iter(predictions.values())), k=[1], bootstrap=0, **shared)
     mu = first["mu"]
-    middle = max(1, math.floor(mu + 0.5)) if mu else 5
-    double = max(1, math.floor(2 * mu + 0.5)) if mu else 10
+    middle, double = budgets(mu) if mu else (5, 10)
     top = min(LARGEST_K, max(double + 2, math.ceil(double * 1.25)))
     ks = sorted({*range(1, top + 1), middle, double})
 

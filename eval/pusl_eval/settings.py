@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pusl_eval.budgets import K_WORDS
 from pusl_eval.files import InputError
 from pusl_eval.inputs import Source
 from pusl_eval.labels import BIN_EDGES
@@ -14,7 +15,6 @@ from pusl_eval.normalize import NORMALIZATIONS
 from pusl_eval.propensity import PARAMETERS
 
 LARGEST_K = 10_000
-K_WORDS = {"mu": 1, "2mu": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,21 +86,3 @@ class Settings:
         if isinstance(value, bool) or not 1 <= value <= LARGEST_K:
             raise InputError(f"k is {value}; expected a whole number from 1 to {LARGEST_K}, mu or 2mu")
         return int(value)
-
-
-def resolve_k(wanted: Sequence[int | str], mu: float | None) -> list[int]:
-    """`mu` and `2mu` become numbers: rounded to the nearest (a half upwards), at least 1; repeats collapse.
-
-    >>> resolve_k([3, "mu", "2mu"], 2.6)
-    [3, 5]
-    """
-    found: list[int] = []
-    for value in wanted:
-        if isinstance(value, str):
-            assert mu is not None
-            value = max(1, math.floor(K_WORDS[value] * mu + 0.5))
-        if value not in found:
-            found.append(value)
-    if not found:
-        raise InputError("no k given; expected at least one whole number, mu or 2mu")
-    return found

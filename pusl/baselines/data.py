@@ -16,7 +16,7 @@ from scipy import sparse
 
 from pusl.examples import Columns, read_examples
 from pusl_eval.files import InputError
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import distinct_forms, normalize
 
 
 @dataclass
@@ -43,13 +43,9 @@ def label_matrix(lists: Iterable[Sequence[str]]) -> tuple[list[str], sparse.csr_
     spellings: dict[str, Counter[str]] = {}
     rows: list[list[str]] = []
     for keyphrases in lists:
-        row: dict[str, None] = {}
         for phrase in keyphrases:
-            key = normalize(phrase)
-            if key:
-                spellings.setdefault(key, Counter())[phrase] += 1
-                row[key] = None
-        rows.append(list(row))
+            spellings.setdefault(normalize(phrase), Counter())[phrase] += 1
+        rows.append(list(distinct_forms(keyphrases)))
     frequencies = Counter(key for row in rows for key in row)
     order = sorted(frequencies, key=lambda key: (-frequencies[key], key))
     index = {key: number for number, key in enumerate(order)}

@@ -6,7 +6,7 @@ show most of their labels, rare ones one or two. Or a propensity model hides lab
 examples:
   pusl data thin train.jsonl --out thin.jsonl --keep 0.3
   pusl data thin train.jsonl --out thin.jsonl --keep 0.4 --popularity downloads.tsv
-  pusl data thin train.jsonl --out thin.jsonl --by jpv --propensity-parameters a=0.55,b=1.5
+  pusl data thin train.jsonl --out thin.jsonl --by jpv --propensity-parameters a=0.55 b=1.5
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV file of examples")
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write")
     parser.add_argument("--force", action="store_true", help="overwrite an existing output")
-    add_flags(parser, ThinConfig)
+    add_flags(parser, ThinConfig, skip=("propensity_parameters",))
+    parser.add_argument(
+        "--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
+        help="of the propensity model: a=0.55 b=1.5 (jpv), beta=2 gamma=0.4 (power)",
+    )  # fmt: skip
     add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
 
 
@@ -33,6 +37,7 @@ def run(args: argparse.Namespace) -> None:
     from pusl.data.thin import ThinConfig, thin
     from pusl.examples import Columns
 
+    args.propensity_parameters = " ".join(args.propensity_parameters)
     about = thin(args.file, args.out, build(ThinConfig, args), build(Columns, args), args.force)
     (mu, left), (cv, skew) = about["mu"], about["cv"]
     print(f"{args.out}: {about['items_written']:,} of {about['items']:,} items")

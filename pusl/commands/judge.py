@@ -25,8 +25,8 @@ import sys
 from typing import Any
 
 from pusl.config import add_flags, build
+from pusl_eval.budgets import K_WORDS
 from pusl_eval.files import InputError
-from pusl_eval.settings import K_WORDS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         nargs="+",
         action="extend",
-        metavar="NAME=FILE",
+        metavar="[NAME=]FILE",
         help="a system's predictions; repeat for more",
     )
     add("--train", metavar="FILE", help="training file: gives μ, narrow/diverse, tail bins and new phrases")
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the page and says where it stands."""
     from pusl_eval.files import check_output
+    from pusl_eval.flags import named_files
     from pusl_eval.report import write_report
 
     if args.examples < 0:
@@ -54,18 +55,3 @@ def run(args: argparse.Namespace) -> None:
         normalization=args.normalization, force=args.force,
     )  # fmt: skip
     print(f"wrote {args.output}")
-
-
-def named_files(values: list[str]) -> dict[str, str]:
-    """`["PUSL=a.jsonl", "b.jsonl"]` -> `{"PUSL": "a.jsonl", "b": "b.jsonl"}`."""
-    from pathlib import Path
-
-    named: dict[str, str] = {}
-    for value in values:
-        name, sign, path = value.partition("=")
-        if not sign:
-            name, path = Path(value).name.split(".")[0], value
-        if name in named:
-            raise InputError(f"--predictions: the name {name!r} is given twice; write NAME=FILE with different names")
-        named[name] = path
-    return named

@@ -40,7 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models = [name for name in PARAMETERS if name != "direct"]
     parser.add_argument("--propensity", default="jpv", choices=models, help="propensity model (default: jpv)")
     parser.add_argument(
-        "--propensity-parameters", metavar="NAME=X,...", help="e.g. a=0.55,b=1.5 (jpv) or beta=1,gamma=0.5 (power)"
+        "--propensity-parameters",
+        nargs="+",
+        default=[],
+        metavar="NAME=X",
+        help="of the model: a=0.55 b=1.5 (jpv) or beta=1 gamma=0.5 (power)",
     )
     parser.add_argument(
         "--scores", default="auto", choices=SCALES, help="what the scores are (default: log if the first is negative)"
@@ -51,10 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Reranks one file."""
     from pusl.rerank import inverse_propensities, rerank
+    from pusl_eval.flags import parameters
 
     weight = None
     if args.objective == "propensity" and args.train is not None:
-        weight = inverse_propensities(args.train, args.propensity, parse_parameters(args.propensity_parameters))
+        weight = inverse_propensities(args.train, args.propensity, parameters(args.propensity_parameters))
     elif args.train is not None:
         raise InputError(f"--train belongs to --objective propensity, not to '{args.objective}'")
     rerank(
@@ -71,19 +76,3 @@ def run(args: argparse.Namespace) -> int:
         force=args.force,
     )
     return 0
-
-
-def parse_parameters(text: str | None) -> dict[str, float] | None:
-    """`a=0.55,b=1.5` -> {"a": 0.55, "b": 1.5}."""
-    if text is None:
-        return None
-    found = {}
-    for part in text.split(","):
-        name, equals, value = part.partition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise InputError(f"--propensity-parameters {text!r}: expected NAME=NUMBER,..., as in a=0.55,b=1.5")
-    return found

@@ -15,7 +15,7 @@ from typing import Any
 from pusl.config import check, option
 from pusl.examples import Columns, Example, SeenIds, read_examples, render_text, write_examples
 from pusl_eval.files import InputError, Row, check_input, check_output, kind_of, parse_json_row, read_lines, read_rows
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import collapse, distinct, normalize
 
 FORMATS = ("auto", "xmc", "libsvm", "log", "hf", "table")
 
@@ -119,20 +119,13 @@ def _clean(examples: Iterator[Example], source: str, config: ConvertConfig, repo
 
 def _collapse(example: Example, report: Report) -> None:
     """Repeats of a keyphrase become one; their counts are added."""
-    places: dict[str, int] = {}
-    phrases: list[str] = []
-    counts: list[int] = []
-    for index, phrase in enumerate(example.keyphrases):
-        number = example.counts[index] if example.counts is not None else 0
-        at = places.setdefault(normalize(phrase), len(phrases))
-        if at < len(phrases):
-            counts[at] += number
-            report.note("repeated keyphrases collapsed")
-        else:
-            phrases.append(phrase)
-            counts.append(number)
-    example.keyphrases = phrases
-    example.counts = counts if example.counts is not None else None
+    before = len(example.keyphrases)
+    if example.counts is None:
+        example.keyphrases = distinct(example.keyphrases)
+    else:
+        example.keyphrases, example.counts = collapse(example.keyphrases, example.counts)
+    for _ in range(before - len(example.keyphrases)):
+        report.note("repeated keyphrases collapsed")
 
 
 # --- XMC repository -------------------------------------------------------------------------------

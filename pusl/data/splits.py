@@ -20,7 +20,7 @@ from pusl.config import check, option
 from pusl.data.folders import writing_folder
 from pusl.examples import Columns, Example, read_examples, write_examples
 from pusl_eval.files import InputError
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import collapse, distinct, normalize
 
 MANIFEST = "split.json"
 
@@ -97,21 +97,18 @@ def merge(examples: Iterable[Example]) -> list[Example]:
             name, suffix = f"{first.id}~{suffix}", suffix + 1
         taken.add(name)
         counted = all(example.counts is not None for example in group)
-        spelling: dict[str, str] = {}
-        numbers: dict[str, int] = {}
-        for example in group:
-            for phrase, number in zip(example.keyphrases, example.counts or [0] * len(example.keyphrases), strict=True):
-                key = normalize(phrase)
-                spelling.setdefault(key, phrase)
-                numbers[key] = numbers.get(key, 0) + number
+        given = [phrase for example in group for phrase in example.keyphrases]
+        if counted:
+            phrases, counts = collapse(given, [number for example in group for number in example.counts or ()])
+        else:
+            phrases, counts = distinct(given), None
         extra: dict[str, Any] = {}
         for example in group:
             extra = {**example.extra, **extra}
         if len(group) > 1:
             extra["merged_ids"] = [example.id for example in group]
-        counts = list(numbers.values()) if counted else None
         label = next((example.group for example in group if example.group), None)
-        merged.append(Example(name, first.text, list(spelling.values()), counts, first.timestamp, label, extra))
+        merged.append(Example(name, first.text, phrases, counts, first.timestamp, label, extra))
     return merged
 
 

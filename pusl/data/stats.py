@@ -17,7 +17,7 @@ import numpy as np
 from pusl.examples import Columns, Example, read_examples
 from pusl_eval.files import InputError
 from pusl_eval.laziness import DIVERSE, HOT, laziness
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import distinct_forms, normalize
 
 BINS = ((1, 9), (10, 99), (100, 999), (1000, None))  # label frequency; 0 (unseen) where a first file is compared to
 QUADRANTS = ("rare_narrow", "rare_diverse", "hot_narrow", "hot_diverse")
@@ -40,7 +40,7 @@ class Tally:
 
     def add(self, example: Example) -> None:
         """Counts one example."""
-        labels = dict.fromkeys(map(normalize, example.keyphrases))
+        labels = distinct_forms(example.keyphrases)
         text = normalize(example.text)
         words = f" {_words(text)} "
         for label in labels:

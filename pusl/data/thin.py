@@ -21,8 +21,9 @@ from pusl.config import check, option
 from pusl.data.selection import Floats, Ints, power_law_counts, zipf_weights
 from pusl.examples import Columns, Example, read_examples, write_examples
 from pusl_eval.files import InputError, check_output, read_lines
+from pusl_eval.flags import parameters
 from pusl_eval.laziness import laziness
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import collapse, distinct, normalize
 from pusl_eval.propensity import DEFAULTS, PARAMETERS, check_parameters, propensities
 
 MODELS = ("self-selection", "jpv", "power", "richards")
@@ -52,7 +53,7 @@ class ThinConfig:
     )
     popularity_is_rank: bool = option(False, "the numbers in --popularity are ranks, 1 being the most popular")
     propensity_parameters: str = option(
-        "", "propensity model's parameters, e.g. a=0.55,b=1.5 (jpv), beta=2,gamma=0.4 (power)"
+        "", "the propensity model's parameters: a=0.55 b=1.5 (jpv), beta=2 gamma=0.4 (power)"
     )
 
     def checked(self) -> ThinConfig:
@@ -68,21 +69,14 @@ class ThinConfig:
             given = self.parsed_parameters()
             missing = [name for name in PARAMETERS[self.by] if name not in {**DEFAULTS.get(self.by, {}), **given}]
             if missing:
-                example = ",".join(f"{name}=NUMBER" for name in missing)
+                example = " ".join(f"{name}=NUMBER" for name in missing)
                 raise InputError(f"--by {self.by} needs --propensity-parameters {example}")
             check_parameters(self.by, given)
         return self
 
     def parsed_parameters(self) -> dict[str, float]:
-        """`a=0.5,b=1` -> {"a": 0.5, "b": 1.0}."""
-        result = {}
-        for part in filter(None, (part.strip() for part in self.propensity_parameters.split(","))):
-            name, _, value = part.partition("=")
-            try:
-                result[name.strip()] = float(value)
-            except ValueError:
-                raise InputError(f"--propensity-parameters: expected name=number, found {part!r}") from None
-        return result
+        """`a=0.5 b=1` -> {"a": 0.5, "b": 1.0}."""
+        return parameters(self.propensity_parameters)
 
 
 @dataclass
@@ -219,15 +213,10 @@ def _add_up(values: Any, sizes: Ints) -> Any:
 def _examples(path: str | Path, columns: Columns | None) -> Iterator[Example]:
     """The file's examples, repeats among an item's keyphrases collapsed."""
     for example in read_examples(path, columns=columns):
-        forms = [normalize(phrase) for phrase in example.keyphrases]
-        if len(set(forms)) < len(forms):
-            first = [index for index, form in enumerate(forms) if form not in forms[:index]]
-            if example.counts is not None:
-                totals: dict[str, int] = {}
-                for form, number in zip(forms, example.counts, strict=True):
-                    totals[form] = totals.get(form, 0) + number
-                example.counts = [totals[forms[index]] for index in first]
-            example.keyphrases = [example.keyphrases[index] for index in first]
+        if example.counts is None:
+            example.keyphrases = distinct(example.keyphrases)
+        else:
+            example.keyphrases, example.counts = collapse(example.keyphrases, example.counts)
         yield example
 
 

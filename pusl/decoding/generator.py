@@ -27,10 +27,10 @@ from pusl.decoding.rules import Phrase, Rules, Sampling
 from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
-from pusl.targets import decode_each, distinct, encode_keyphrases, split_ids
+from pusl.targets import decode_each, encode_keyphrases, split_ids
 from pusl.tokenizer import encode_texts
 from pusl_eval.files import InputError
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import distinct, normalize
 
 STRATEGIES = ("sequence", "beam")
 VOCABULARIES = ("open", "prefer", "closed")

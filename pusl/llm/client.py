@@ -38,7 +38,7 @@ from pusl.llm.endpoint import (
 from pusl.llm.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prompt, parse_keyphrases
 from pusl.llm.threads import run_all
 from pusl_eval.files import InputError
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import distinct
 
 _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
 _REJECTED = ("HTTP 400", "HTTP 413", "HTTP 422")  # this one request is wrong: too long, filtered, a parameter
@@ -306,13 +306,12 @@ class LLMGenerator:
     def _one(self, text: str, k: int) -> LLMPrediction:
         """Asks once, and once more for what is missing."""
         block = item_block({"text": text}, self.max_chars)
-        phrases: dict[str, str] = {}
+        phrases: list[str] = []
         for attempt in range(2):
             if len(phrases) < k:
-                answer = self._ask(keyphrases_prompt(block, k - len(phrases), list(phrases.values())), attempt)
-                for phrase in parse_keyphrases(answer.text) or []:
-                    phrases.setdefault(normalize(phrase), phrase)
-        return LLMPrediction(list(phrases.values())[:k], exhausted=len(phrases) < k)
+                answer = self._ask(keyphrases_prompt(block, k - len(phrases), phrases), attempt)
+                phrases = distinct([*phrases, *(parse_keyphrases(answer.text) or [])])
+        return LLMPrediction(phrases[:k], exhausted=len(phrases) < k)
 
     def _ask(self, prompt: Prompt, attempt: int) -> Answer:
         settings = self.client.settings

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pusl.llm.prompts import item_block
+from pusl_eval.budgets import K_WORDS, resolve_k
 from pusl_eval.files import InputError
-from pusl_eval.judge import first_different, read_gold
+from pusl_eval.judge import first_distinct, read_gold
 from pusl_eval.normalize import normalize
 from pusl_eval.records import Reference, read_label_file, read_predictions, read_references
-from pusl_eval.settings import K_WORDS, resolve_k
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def prepare(
         both[name].gold = phrases
         if predictions is None:
             subject = subjects[name] = both[name]
-            subject.predicted, subject.ranks = first_different(phrases)
+            subject.predicted, subject.ranks = first_distinct(phrases)
             subject.missing = False
     questions = [Question(subject, asked) for subject in both.values() if (asked := tuple(subject.asked()))]
     questions += _consistency(questions, options)
@@ -164,7 +164,7 @@ def _subject(reference: Reference, path: str | Path, options: JudgeOptions) -> S
             "name its fields with --fields"
         )
     cut = any(len(text) > options.max_chars for text in fields.values())
-    count = len(first_different(reference.keyphrases)[0])
+    count = len(first_distinct(reference.keyphrases)[0])
     return Subject(reference.id, item_block(fields, options.max_chars), reference.group, count, cut)
 
 
@@ -178,7 +178,7 @@ def _add_predictions(
     for prediction in read_predictions(path, known, str(references)):
         if prediction.id in subjects:
             subject = subjects[prediction.id]
-            subject.predicted, subject.ranks = first_different(prediction.keyphrases, longest)
+            subject.predicted, subject.ranks = first_distinct(prediction.keyphrases, longest)
             subject.missing = False
 
 
@@ -192,7 +192,7 @@ def _consistency(questions: list[Question], options: JudgeOptions) -> Iterator[Q
 
 
 def _mu(train: str | Path) -> float:
-    sizes = [len(first_different(example.keyphrases)[0]) for example in read_references(train)]
+    sizes = [len(first_distinct(example.keyphrases)[0]) for example in read_references(train)]
     if not sizes:
         raise InputError(f"{train}: holds no item; expected training examples")
     return sum(sizes) / len(sizes)

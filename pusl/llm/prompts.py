@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import distinct
 
 JUDGE_VERSION = "judge-1"
 KEYPHRASES_VERSION = "keyphrases-1"
@@ -179,11 +179,7 @@ def parse_keyphrases(answer: str | None) -> list[str] | None:
         phrases = _listed_lines(text)
     if phrases is None:
         return None
-    unique: dict[str, str] = {}
-    for phrase in phrases:
-        shown = " ".join(phrase.strip(" \t\"'`").lower().split())
-        unique.setdefault(normalize(shown), shown)
-    return [shown for form, shown in unique.items() if form]
+    return distinct(" ".join(phrase.strip(" \t\"'`").lower().split()) for phrase in phrases)
 
 
 _MAX_ANSWER = 100_000  # characters; no honest answer is longer

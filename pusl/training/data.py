@@ -20,10 +20,11 @@ from torch.utils.data import Dataset
 
 from pusl.checkpoint import save_labels
 from pusl.examples import Example
-from pusl.targets import TokenIds, distinct, encode_keyphrases
+from pusl.targets import TokenIds, encode_keyphrases
 from pusl.tokenizer import encode_texts
 from pusl.training.collate import Draw, Item
 from pusl_eval.files import InputError, write_json
+from pusl_eval.normalize import distinct
 
 CHUNK = 1000  # examples tokenized at once
 BLOCK = 1 << 16  # items measured at once

@@ -8,25 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pusl.checkpoint import Checkpoint
 from pusl.examples import Columns, Example, read_examples
-from pusl.targets import distinct
+from pusl_eval.budgets import budgets
+from pusl_eval.normalize import distinct
 
 BATCH = 64
-
-
-def budgets(mu: float) -> tuple[int, int]:
-    """(μ, 2μ) as whole numbers, at least 1.
-
-    >>> budgets(6.8), budgets(0.3)
-    ((7, 14), (1, 1))
-    """
-    return max(1, math.floor(mu + 0.5)), max(1, math.floor(2 * mu + 0.5))
 
 
 class DevSet:

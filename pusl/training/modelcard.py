@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pusl_eval.budgets import budget
 from pusl_eval.files import open_atomic
 
 PARADIGM_TEXT = {
@@ -28,7 +29,7 @@ def render_card(record: Mapping[str, Any]) -> str:
     config, summary, best = record["config"], record["summary"], record["best"]
     base = "" if config["model"].startswith("scratch:") else f"base_model: {config['model']}\n"
     tags = "".join(f"- {tag}\n" for tag in dict.fromkeys(("keyphrase-generation", "pusl", config["paradigm"])))
-    k = max(1, int(2 * (config.get("mu") or summary["mu"]) + 0.5))
+    k = budget(config.get("mu") or summary["mu"], 2)
     lines = [
         f"---\nlibrary_name: transformers\n{base}tags:\n{tags}---\n",
         f"# Keyphrase model ({config['paradigm']})\n",

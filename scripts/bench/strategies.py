@@ -21,6 +21,8 @@ from typing import Any
 
 from pusl.decoding.generator import KeyphraseGenerator
 from pusl.examples import read_examples
+from pusl_eval.budgets import budgets
+from pusl_eval.flags import named_files
 from pusl_eval.metrics import budget_accuracy, f1, unique_count
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -39,7 +41,7 @@ def measure(folder: str, texts: list[str], truth: list[list[str]], ways: list[st
     """Scores and cost of each way for one model."""
     generator = KeyphraseGenerator.from_pretrained(folder, threads=args.threads, precision=args.precision)
     mu = generator.checkpoint.meta.get("defaults", {}).get("mu") or statistics.mean(map(len, truth))
-    small, large = max(1, round(mu)), max(1, round(2 * mu))
+    small, large = budgets(mu)
     own = generator.paradigm in ("one2seq", "groov")
     chosen = ["own sequence"] if own else [way for way in ways if generator.paradigm == "pusl" or way not in ONLY_PUSL]
     rows: dict[str, Any] = {}
@@ -84,8 +86,7 @@ def main() -> None:
     examples = [one for one in itertools.islice(read_examples(args.dev), args.items) if one.keyphrases]
     texts, truth = [one.text for one in examples], [one.keyphrases for one in examples]
     everything: dict[str, list[dict[str, Any]]] = {}
-    for spec in args.models:
-        name, _, folders = spec.partition("=")
+    for name, folders in named_files(args.models, "--models", "DIR").items():
         everything[name] = [measure(folder, texts, truth, args.ways, args) for folder in folders.split(",")]
     print(f"{len(texts)} items of {args.dev}; mean over seeds ± half the range\n")
     print("| model | decoding | B@μ | B@2μ | F1@O | #K@2μ | ms/item |\n|---|---|---|---|---|---|---|")

@@ -19,6 +19,7 @@ from pusl import KeyphraseGenerator
 from pusl.examples import Example, read_examples
 from pusl_eval.evaluation import compare
 from pusl_eval.files import InputError, check_input
+from pusl_eval.flags import named_files
 from pusl_eval.normalize import normalize
 
 BEAMS = 64
@@ -70,10 +71,7 @@ def main() -> None:
     truth = hidden_labels(items, args.truth)
     items = [one for one in items if one.id in truth]
     systems = {}
-    for pair in args.models:
-        name, equals, folder = pair.partition("=")
-        if not equals:
-            raise InputError(f"--models {pair}: expected NAME=DIR")
+    for name, folder in named_files(args.models, "--models", "DIR").items():
         generator = KeyphraseGenerator.from_pretrained(folder)
         if generator.paradigm == "pusl":
             systems[f"{name}, told"] = further(generator, items, max(args.k), told=True)

@@ -30,8 +30,10 @@ import numpy as np
 from pusl.catalog.run import generate_catalog
 from pusl.posttraining import Selection, mean_keyphrases, post_train
 from pusl.training import TrainConfig, train
+from pusl_eval.budgets import budgets
 from pusl_eval.evaluation import evaluate
 from pusl_eval.files import InputError, check_input, open_atomic, write_json
+from pusl_eval.flags import named_files
 
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training settings of its own
     "one2one": ("One2One", {"paradigm": "one2one"}),
@@ -244,7 +246,7 @@ def main() -> None:
         parser.error(f"--post-share {args.post_share}: expected a share between 0 and 1")
     mu = mean_keyphrases(find(args.data, "train"))
     double = args.k or 2 * mu
-    k = (max(1, math.floor(double / 2 + 0.5)), max(1, math.floor(double + 0.5)))
+    k = budgets(double / 2)
     study = Study(
         data=args.data, out=args.out, model=args.model, seeds=args.seeds, steps=args.steps or 0, mu=mu, k=k,
         systems=args.systems, options=options, post=post, post_share=args.post_share,
@@ -256,7 +258,7 @@ def main() -> None:
             for system in study.systems:
                 train_system(study, system, seed)
         return
-    given = {name: check_input(path) for name, path in (pair.split("=", 1) for pair in args.predictions)}
+    given = {name: check_input(path) for name, path in named_files(args.predictions).items()}
     began = time.perf_counter()
     parts = [
         f"## {args.data.name}: {args.model}, {study.steps} steps, seeds {', '.join(map(str, args.seeds))}",

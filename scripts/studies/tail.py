@@ -25,8 +25,9 @@ from pusl.baselines.run import run_baseline
 from pusl.rerank import rerank
 from pusl_eval.evaluation import evaluate
 from pusl_eval.files import InputError, open_atomic
+from pusl_eval.flags import named_files
 from pusl_eval.labels import bin_names, bin_of
-from pusl_eval.normalize import normalize
+from pusl_eval.normalize import distinct_forms
 from pusl_eval.records import read_predictions, read_references
 
 CANDIDATES = 100  # kept per item, so that reranking has a choice
@@ -84,8 +85,8 @@ def study(folder: Path, args: argparse.Namespace) -> str:
             files.update(cover(folder, train, test, args))
         elif path := predict(system, folder, train, test, args):
             files[system] = path
-    files.update(parse_pairs(args.predictions))
-    for name, model in parse_pairs(args.model).items():
+    files.update((name, Path(path)) for name, path in named_files(args.predictions).items())
+    for name, model in named_files(args.model, "--model", "DIR").items():
         files[name] = generate(name, model, folder, test, args.work)
     scorer = Scorer(train, test)
     rows = {name: scorer.score(path) for name, path in files.items()}
@@ -100,14 +101,6 @@ def find(folder: Path, name: str) -> Path:
         if (folder / (name + ending)).is_file():
             return folder / (name + ending)
     raise InputError(f"{folder}: has no {name}.jsonl or {name}.jsonl.gz")
-
-
-def parse_pairs(pairs: list[str]) -> dict[str, Path]:
-    """`NAME=PATH` words."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise InputError(f"{pair!r}: expected NAME=PATH")
-    return {pair.partition("=")[0]: Path(pair.partition("=")[2]) for pair in pairs}
 
 
 def predict(system: str, folder: Path, train: Path, test: Path, args: argparse.Namespace) -> Path | None:
@@ -157,14 +150,14 @@ class Scorer:
         self.labels: dict[str, int] = {}
         lists = []
         for reference in read_references(test):
-            keys = dict.fromkeys(normalize(phrase) for phrase in reference.keyphrases)
-            if any(keys):
+            keys = distinct_forms(reference.keyphrases)
+            if keys:
                 self.items[reference.id] = len(lists)
-                lists.append([self.labels.setdefault(key, len(self.labels)) for key in keys if key])
+                lists.append([self.labels.setdefault(key, len(self.labels)) for key in keys])
         self.truth = self._matrix(lists, len(self.labels))
         counts = np.zeros(len(self.labels), np.int64)
         for record in read_references(train):
-            for key in {normalize(phrase) for phrase in record.keyphrases}:
+            for key in distinct_forms(record.keyphrases):
                 if key in self.labels:
                     counts[self.labels[key]] += 1
         self.bins = bin_of(counts)
@@ -185,7 +178,7 @@ class Scorer:
         for prediction in read_predictions(path):
             row = self.items.get(prediction.id)
             if row is not None:
-                keys = {normalize(phrase) for phrase in prediction.keyphrases[:K]} - {""}
+                keys = distinct_forms(prediction.keyphrases[:K])
                 lists[row] = [self.labels[key] for key in keys if key in self.labels]
                 sizes[row] = len(keys)
         guess = self._matrix(lists, len(self.labels))
