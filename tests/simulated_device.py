@@ -252,10 +252,9 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if device is not None:
         plain["device"] = torch.device("cpu")
     out = func(*tree_map(_raw, args), **tree_map(_raw, plain))
-    returns = func._schema.returns
-    if func._schema.is_mutable and len(returns) == 1 and returns[0].alias_info is not None:
-        if returns[0].alias_info.is_write:  # in place: the same tensor comes back
-            return kwargs.get("out", args[0] if args else None)
+    written = [one.alias_info is not None and one.alias_info.is_write for one in func._schema.returns]
+    if func._schema.is_mutable and written == [True]:  # in place: the same tensor comes back
+        return kwargs.get("out", args[0] if args else None)
     return tree_map(lambda x: SimulatedTensor(x) if type(x) is Tensor else x, out)
 
 
