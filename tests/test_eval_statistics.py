@@ -176,3 +176,17 @@ def test_laziness_of_a_data_set():
     assert data["mu"] == 3 and data["cv"] == pytest.approx(np.std([1, 6, 2]) / 3)
     assert data["quadrants"] == {"hot_diverse": 1, "hot_narrow": 1, "rare_diverse": 0, "rare_narrow": 1}
     assert laziness([])["cv"] is None and laziness([0])["cv"] is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_start_leaves_a_richards_fit_in_a_bad_valley(seed):
+    """The fit's error is no larger than that of the curve the data came from, with and without noise."""
+    rng = np.random.default_rng(seed)
+    counts = np.unique(np.concatenate([rng.integers(1, 50, 60), (20_000 * rng.beta(0.3, 6, 120)).astype(int) + 1]))
+    truth = {"c": rng.uniform(0, 0.05), "d": rng.uniform(0.6, 1), "e": 1.0, "f": rng.uniform(2, 60)}
+    truth |= {"g": rng.uniform(5, 400), "h": rng.uniform(0.5, 3)}
+    curve = propensities(counts, 20_000, "richards", truth)
+    for noise in (0.0, 0.1):
+        target = np.clip(curve * np.exp(noise * rng.normal(size=len(counts))), 1e-3, 1)
+        found = propensities(counts, 20_000, "richards", fit(counts, 20_000, target, "richards"))
+        assert np.mean((1 / found - 1 / target) ** 2) <= np.mean((1 / curve - 1 / target) ** 2) + 1e-9

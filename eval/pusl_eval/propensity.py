@@ -26,13 +26,19 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "none": (),
 }
 DEFAULTS: dict[str, dict[str, float]] = {"jpv": {"a": 0.55, "b": 1.5}, "direct": {}, "none": {}}
-# Where the fit starts. Richards begins as a plain logistic curve from 0 to 1.
-_STARTS: dict[str, dict[str, float]] = {
-    "jpv": {"a": 0.55, "b": 1.5},
-    "power": {"beta": 1.0, "gamma": 0.5},
-    "richards": {"c": 0.0, "d": 1.0, "e": 1.0, "f": 10.0, "g": 10.0, "h": 1.0},
+# Where the fit starts: the best of several starts is kept, because the error of a curve has many valleys.
+_STARTS: dict[str, list[dict[str, float]]] = {
+    "jpv": [{"a": 0.55, "b": 1.5}, {"a": 0.2, "b": 0.5}, {"a": 1.0, "b": 5.0}],
+    "power": [{"beta": 1.0, "gamma": 0.5}, {"beta": 10.0, "gamma": 0.25}, {"beta": 1.0, "gamma": 1.0}],
+    "richards": [
+        {"c": 0.0, "d": 1.0, "e": 1.0, "f": rise, "g": rate, "h": bend}
+        for rise in (1.0, 10.0, 100.0)
+        for rate in (10.0, 100.0, 1000.0)
+        for bend in (0.5, 1.0, 4.0)
+    ],
 }
 _FREE = ("c", "d")  # the only parameters that may be 0 or negative
+_BOUNDS = {"c": (-1.0, 1.0), "d": (-1.0, 2.0), "h": (0.05, 20.0)}  # of the fit; the others: 1e-6 to 1e6
 
 
 def propensities(
@@ -81,7 +87,9 @@ def direct(
 def fit(
     counts: ArrayLike, n: int, target: ArrayLike, model: str = "jpv", start: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """Parameters of a model by least squares on 1/p (Levenberg-Marquardt) against estimates `target`.
+    """Parameters of a model by least squares on 1/p against estimates `target`.
+
+    Every start is followed downhill within bounds, and the best end is kept. `start` adds a start of the caller's.
 
     >>> counts = np.array([1, 5, 20, 100, 400])
     >>> truth = propensities(counts, 1000, "power", {"beta": 2, "gamma": 0.4})
@@ -110,9 +118,19 @@ def fit(
             guess = _FORMULAS[model](found, n, unpack(vector))
         return 1 / _clip(np.nan_to_num(guess, nan=SMALLEST)) - wanted
 
-    begin = {**_STARTS[model], **(start or {})}
-    packed = [begin[name] if name in _FREE else math.log(begin[name]) for name in names]
-    return unpack(least_squares(residuals, packed, method="lm").x)
+    def pack(parameters: Mapping[str, float]) -> list[float]:
+        return [parameters[name] if name in _FREE else math.log(parameters[name]) for name in names]
+
+    limits = {name: _BOUNDS.get(name, (1e-6, 1e6)) for name in names}
+    low, high = (pack({name: limits[name][side] for name in names}) for side in (0, 1))
+    starts = [*_STARTS[model], *([{**_STARTS[model][0], **start}] if start else [])]
+
+    def descend(begin: Floats, steps: int) -> Any:
+        return least_squares(residuals, begin, bounds=(low, high), x_scale="jac", max_nfev=steps)
+
+    tried = sorted((descend(np.clip(pack(begin), low, high), 25) for begin in starts), key=lambda end: float(end.cost))
+    ends = [descend(end.x, 1000) for end in tried[:3]]  # only the most promising starts are followed to the end
+    return unpack(min(ends, key=lambda end: float(end.cost)).x)
 
 
 def check_parameters(model: str, parameters: Mapping[str, float] | None) -> dict[str, float]:
