@@ -14,6 +14,8 @@ from transformers import Trainer
 from pusl.training import TrainConfig, train
 from pusl_eval.files import InputError, write_rows
 
+pytestmark = pytest.mark.slow
+
 CONFIGS = sorted((Path(__file__).parent.parent / "configs" / "accelerate").glob("*.yaml"))
 KINDS = {"ddp": "MULTI_GPU", "fsdp": "FSDP", "deepspeed_zero2": "DEEPSPEED"}
 

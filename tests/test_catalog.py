@@ -339,6 +339,7 @@ def test_processes_replace_a_dead_worker_once(tmp_path: Path) -> None:
     assert (tmp_path / "three.jsonl.parts" / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_kill_9_many_times_gives_the_same_bytes(tmp_path: Path) -> None:
     rows = [{"id": f"a{i}", "text": f"word{i} drone {i % 17}"} for i in range(1500)]
     write_rows(tmp_path / "in.jsonl", rows)
@@ -375,6 +376,7 @@ def sleeper() -> object:
     return pause
 
 
+@pytest.mark.slow
 def test_workers_end_when_the_parent_is_killed(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

@@ -56,6 +56,7 @@ def test_version() -> None:
     assert done.returncode == 0 and done.stdout.startswith("pusl 0.")
 
 
+@pytest.mark.slow
 def test_env_names_versions_and_hardware() -> None:
     done = pusl("env")
     assert done.returncode == 0

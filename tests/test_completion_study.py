@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from decoding_models import checkpoint, documents
 
 from pusl.checkpoint import save_checkpoint
 from pusl_eval.files import write_rows
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "studies" / "completion.py"
 

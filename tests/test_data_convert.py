@@ -244,6 +244,7 @@ def test_class_numbers_become_names():
     assert result() == [Example("1", "Zeto", ["drone", "fire, open"])]
 
 
+@pytest.mark.slow
 def test_a_folder_of_data_files(folder):
     """`load_dataset` on a folder, in a process of its own so that the cache stays in the test's folder."""
     (folder / "data").mkdir()

@@ -10,6 +10,8 @@ import pytest
 from pusl.demo import DemoConfig, _spread, demo
 from pusl_eval.files import InputError
 
+pytestmark = pytest.mark.slow
+
 SMALL = DemoConfig(items=1200, epochs=0.3)
 
 

@@ -283,8 +283,7 @@ def command(*flags):
 
 
 def environment():
-    root = str(Path(__file__).resolve().parent.parent / "eval")
-    return {**os.environ, "PYTHONPATH": root, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def test_disk_full_while_writing(files):

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from pusl_eval.files import write_rows
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "studies" / "faithfulness.py"
 SAID = {"lazy": ["a"], "middle": ["a", "b"], "prolific": ["a", "b", "c", "x"]}

@@ -140,6 +140,7 @@ def test_a_small_run_from_end_to_end(tmp_path, capsys):
     assert "60.0 [" in printed and "group:g" in printed and "verdicts.summary.json" in printed
 
 
+@pytest.mark.slow
 def test_a_thousand_items_with_faults_end_complete_with_exact_counts_and_a_second_run_asks_nothing(tmp_path, capsys):
     references, predictions = catalog(tmp_path, 1000, 5)
     right = expected(references, predictions)
@@ -244,6 +245,7 @@ def test_text_that_gives_orders_does_not_steer_the_verdict(tmp_path):
         assert row["verdicts"] == ["yes", "no", "no", "no"]
 
 
+@pytest.mark.slow
 def test_kill_9_and_go_on(tmp_path):
     """A killed run leaves no output; the next one asks only for what was not stored."""
     references, predictions = catalog(tmp_path, 60, 3)
@@ -478,6 +480,7 @@ def test_long_texts_are_cut_and_counted_and_fields_are_chosen(tmp_path):
         assert read(tmp_path / "verdicts.jsonl")[0]["verdicts"] == ["yes", "yes"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_answered(tmp_path):
     catalog(tmp_path, 60, 3)
     with FakeEndpoint(latency=0.05) as endpoint:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score
 
-from pusl_eval import judge as judge_module
 from pusl_eval.files import InputError
 from pusl_eval.judge import JudgedItem, agreement, first_distinct, judge_scores, read_gold
-
-
-def test_docstring_examples():
-    assert doctest.testmod(judge_module).failed == 0
 
 
 def item(name, verdicts, ranks=None, inside=None, groups=()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import hashlib
 import json
 
@@ -26,13 +25,6 @@ from pusl.llm.prompts import (
     parse_verdicts,
     unescape,
 )
-
-
-@pytest.mark.parametrize(
-    "module", [pusl.llm.prompts, pusl.llm.answers, pusl.llm.endpoint, pusl.llm.client, pusl.llm.threads]
-)
-def test_docstring_examples(module):
-    assert doctest.testmod(module).failed == 0
 
 
 def test_wording_changes_only_with_its_version():

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 
-import pusl.training.losses
 from pusl.training.losses import multi_softmax_loss, sequence_loss
-
-
-def test_docstring_examples():
-    assert doctest.testmod(pusl.training.losses).failed == 0
 
 
 @pytest.mark.parametrize("width", [1, 3])

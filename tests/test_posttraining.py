@@ -75,6 +75,7 @@ def test_draw_is_a_fixed_sample_in_file_order() -> None:
     assert chosen != [e.id for e in draw(examples, 10, seed=2)]
 
 
+@pytest.mark.slow
 def test_selection_takes_rich_items_and_completes_sparse_ones(catalog: Path, model: Path, tmp_path: Path) -> None:
     report = select(model, catalog, tmp_path / "s", Selection(k=4), workers=1)
     assert report["mu"] == 2.0 and report["raw"]["kept"] == 16
@@ -91,6 +92,7 @@ def test_selection_takes_rich_items_and_completes_sparse_ones(catalog: Path, mod
     assert (tmp_path / "s" / "selected.jsonl").stat().st_mtime_ns == again  # a finished selection is used again
 
 
+@pytest.mark.slow
 def test_sample_cap_is_shared_by_the_sources(catalog: Path, model: Path, tmp_path: Path) -> None:
     report = select(model, catalog, tmp_path / "s", Selection(samples=10, k=4), workers=1)
     assert report["raw"]["kept"] == 5 and report["synthetic"]["candidates"] == 5
@@ -98,6 +100,7 @@ def test_sample_cap_is_shared_by_the_sources(catalog: Path, model: Path, tmp_pat
     assert report["raw"]["kept"] == 10 and "synthetic" not in report
 
 
+@pytest.mark.slow
 def test_the_command_trains_again_and_keeps_what_belongs_to_the_data(
     catalog: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +118,7 @@ def test_the_command_trains_again_and_keeps_what_belongs_to_the_data(
     assert main([*words, "--resume"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known_by", ["pusl.json", "run.json", "its age"])
 def test_restarts_and_marks_follow_the_first_run(catalog: Path, tmp_path: Path, known_by: str) -> None:
     first = TrainConfig(

@@ -22,7 +22,10 @@ from pusl.examples import STANDARD
 from pusl_eval.files import write_rows
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, about its own internals
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # Ray's own, about its own internals
+]
 
 DRIVER = """
 import json, sys
@@ -43,7 +46,7 @@ def address() -> Iterator[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
         cluster.add_node(num_cpus=1)
         try:
@@ -53,7 +56,8 @@ def address() -> Iterator[str]:
 
 
 def driver(source: str, output: str, address: str, recipe: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]  # catalog_words lies here
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-c", DRIVER, source, output, address, recipe]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 

@@ -13,6 +13,8 @@ from pusl import KeyphraseGenerator
 from pusl.training import TrainConfig, train
 from pusl_eval.files import write_rows
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[1] / "scripts" / "studies" / "reproduce.py"
 SYSTEMS = ["one2seq", "pusl", "pusl-rich", "pusl-pt", "one2one-pt"]
 OTHERS_MODELS = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # decoded in another way

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import math
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pusl.rerank
 from pusl.cli import main
 from pusl.rerank import BoundedRandom, Coverage, rerank
 from pusl_eval.files import InputError, write_rows
@@ -199,7 +197,3 @@ def test_bad_input_is_two_lines(
     error = capsys.readouterr().err
     assert code == 2 and expected in error and len(error.strip().splitlines()) <= 2
     assert not out.exists()
-
-
-def test_docstring_examples() -> None:
-    assert doctest.testmod(pusl.rerank).failed == 0

@@ -19,6 +19,8 @@ from server_process import LABELS, Server, make_text, shared_model, shared_serve
 
 from pusl.cli import main
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("fastapi", reason="needs the extra `serve`")
 KEY = "s3cret-key"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import pusl.targets
 from pusl.targets import (
     PARADIGMS,
     TokenIds,
@@ -32,10 +30,6 @@ phrases = st.lists(st.lists(st.integers(10, 14), min_size=1, max_size=4), min_si
 def tokenizer():
     words = ["boat, rowing", "river / tamar", "townscape: distant", "red shoe", "boot", "a longer line about red boats"]
     return train_tokenizer(words * 20, 320)
-
-
-def test_docstring_examples():
-    assert doctest.testmod(pusl.targets).failed == 0
 
 
 def test_distinct_compares_normalized_and_keeps_the_first_spelling():

@@ -60,6 +60,7 @@ def pusl_model(files, tmp_path_factory):
     return train(settings(files, out, paradigm="pusl"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("paradigm", "more"),
     [
@@ -145,6 +146,7 @@ def test_a_run_older_than_the_option_goes_on_with_bok_learned(files, tmp_path):
     assert train(dataclasses.replace(config, learn_bok=True), resume=True).finished
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_overwritten(files, tmp_path, capsys):
     config = settings(files, tmp_path / "model", max_steps=1, dev=None)
     train(config)
@@ -204,6 +206,7 @@ def test_items_without_keyphrases_are_counted_and_an_empty_file_is_refused(tmp_p
         train(settings((str(tmp_path / "e.jsonl"), None), tmp_path / "n", max_steps=1, vocab_size=270))
 
 
+@pytest.mark.slow
 def test_early_stopping_and_the_best_model(files, pusl_model, tmp_path):
     # With a learning rate of zero a trained model gets no better: the first score stays the best.
     config = settings(files, tmp_path / "model", model=str(pusl_model.path), lr=0.0, eval_every=2, patience=2)
@@ -212,11 +215,13 @@ def test_early_stopping_and_the_best_model(files, pusl_model, tmp_path):
     assert result.best["B@2mu"] == pusl_model.best["B@2mu"]
 
 
+@pytest.mark.slow
 def test_while_nothing_is_right_the_latest_model_is_kept(files, tmp_path):
     result = train(settings(files, tmp_path / "model", lr=0.0, max_steps=3, eval_every=1, patience=1))
     assert result.best["B@2mu"] == 0 and result.steps == 3 and result.best["step"] == 3
 
 
+@pytest.mark.slow
 def test_out_of_memory_gives_advice(files, tmp_path, capsys, monkeypatch):
     from pusl.training.trainer import KeyphraseTrainer
 
@@ -231,6 +236,7 @@ def test_out_of_memory_gives_advice(files, tmp_path, capsys, monkeypatch):
     assert "out of memory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_diverged_run_says_so(files, tmp_path, monkeypatch):
     from pusl.training import objective
 
@@ -239,6 +245,7 @@ def test_a_diverged_run_says_so(files, tmp_path, monkeypatch):
         train(settings(files, tmp_path / "model", max_steps=5, dev=None))
 
 
+@pytest.mark.slow
 def test_bf16_warns_where_it_is_emulated_and_trains(files, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("pusl.training.run.has_fast_bf16", lambda: False)
     result = train(settings(files, tmp_path / "model", max_steps=2, dev=None, bf16=True, log_every=1))
@@ -269,6 +276,7 @@ def test_orders(tmp_path):
     assert len(sources) == 3 and math.isclose(PreparedData(tmp_path / "d").summary.mu, 2.0)
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing_gives_the_same_weights(files, tmp_path):
     weights = []
     for on in (False, True):

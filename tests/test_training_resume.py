@@ -16,6 +16,8 @@ from test_training import catalog
 
 from pusl.cli import main
 
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "ACCELERATE_USE_CPU": "true"}
 
 
