@@ -55,6 +55,7 @@ def test_fits_recover_their_own_family() -> None:
         assert study.rmse(study.best_fit(counts, 10_000, truth, family), truth) < 0.01
 
 
+@pytest.mark.slow
 def test_tail_study_on_a_small_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

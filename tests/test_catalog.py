@@ -326,6 +326,7 @@ def test_chunks_can_be_read_again_from_their_notes(tmp_path: Path) -> None:
             assert source.parse(source.read(chunk.note())) == source.parse(chunk)
 
 
+@pytest.mark.slow
 def test_processes_replace_a_dead_worker_once(tmp_path: Path) -> None:
     rows = [*ROWS, {"id": "p", "text": "POISON"}]
     write_rows(tmp_path / "in.jsonl", rows)

@@ -71,6 +71,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [row for _, row in read_rows(path)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layout",
     [["--batch-size", "1"], ["--batch-size", "5"], ["--shard-size", "7"], ["--shard-size", "500"], ["--threads", "2"]],

@@ -54,6 +54,7 @@ def test_other_systems_have_no_such_file(tmp_path):
     assert not half_amx(tmp_path / "arm")
 
 
+@pytest.mark.slow
 def test_this_processor_multiplies_bytes_and_bfloat16():
     own = {name: value for name, value in os.environ.items() if name not in (LIMIT, OLDER_LIMIT)}
     done = subprocess.run([sys.executable, "-c", PRODUCTS], env=own, capture_output=True, text=True)

@@ -29,8 +29,8 @@ from pusl.catalog.run import (
 )  # fmt: skip
 from pusl.catalog.shards import Item, open_source
 from pusl.examples import STANDARD, Columns
-from pusl.targets import distinct
 from pusl_eval.files import InputError, Row, check_input, kind_of, read_rows, type_name
+from pusl_eval.normalize import distinct
 from pusl_eval.records import read_label_file
 
 CALIBRATION_K = 20  # keyphrases per item that a calibration is learned from: poor ones have to be among them
