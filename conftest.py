@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from pathlib import Path
 
 ROOT = Path(__file__).parent
+
+with contextlib.suppress(ImportError):  # pusl_eval is also tested alone
+    from pusl.process import prepare_process
+
+    prepare_process()  # pytest is a process of ours: the workers and servers that tests start inherit its settings
 
 # A shell's background jobs ignore Ctrl-C, and so does every program they start. Some tests press it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

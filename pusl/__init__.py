@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pusl.process import avoid_half_amx
 from pusl_eval import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -18,11 +17,9 @@ _LAZY = {
     "TopKKeyphrasesLogitsProcessor": "pusl.decoding.logits_processor",
 }
 
-avoid_half_amx()  # here, because torch looks at the limit once, at its first product
-
 
 def __getattr__(name: str) -> Any:
-    """Torch loads only when a public class is asked for, so that the command line starts at once."""
+    """Imports torch only when a public class is used, so that the command line starts at once."""
     if name in _LAZY:
         from importlib import import_module
 

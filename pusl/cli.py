@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from pusl.process import prepare_process
 from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError
 
@@ -49,6 +50,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    prepare_process()
     words = list(sys.argv[1:] if argv is None else argv)
     return exit_code(lambda: _dispatch(words), "pusl")
 

@@ -29,7 +29,7 @@ def two_threads():
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_change_nothing(way, precision):
     texts = documents(6, seed=3)
-    generator = KeyphraseGenerator(checkpoint("pusl"), precision=precision, threads=1)
+    generator = KeyphraseGenerator(checkpoint("pusl"), precision=precision)
     expected = generator.generate(texts, 4, batch_size=32, **WAYS[way])
     assert generator.generate(texts[::-1], 4, batch_size=3, **WAYS[way])[::-1] == expected
     assert generator.generate(texts[4:5], 4, **WAYS[way]) == expected[4:5]
@@ -39,9 +39,9 @@ def test_batches_change_nothing(way, precision):
 def test_what_was_decoded_before_changes_nothing(way):
     """The memory of one call is used again by the next."""
     texts, others = documents(5, seed=6), documents(9, seed=7)
-    fresh = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    fresh = KeyphraseGenerator(checkpoint("pusl"))
     expected = fresh.generate(texts, 4, **WAYS[way])
-    used = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    used = KeyphraseGenerator(checkpoint("pusl"))
     used.generate([" ".join(others), *others], 9, **WAYS[way])
     assert used.engine.spare
     assert used.generate(texts, 4, **WAYS[way]) == expected
@@ -50,7 +50,7 @@ def test_what_was_decoded_before_changes_nothing(way):
 @pytest.mark.parametrize("paradigm", ["one2one", "one2seq", "groov"])
 def test_batches_change_nothing_in_other_paradigms(paradigm):
     texts = documents(6, seed=4)
-    generator = KeyphraseGenerator(checkpoint(paradigm), threads=1)
+    generator = KeyphraseGenerator(checkpoint(paradigm))
     expected = generator.generate(texts, 4, batch_size=32)
     assert generator.generate(texts, 4, batch_size=2) == expected
 

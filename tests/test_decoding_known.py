@@ -46,7 +46,7 @@ def test_scores_are_those_of_the_whole_model_behind_the_known_phrases() -> None:
 
 @pytest.mark.parametrize("strategy", ["beam", "sequence"])
 def test_known_phrases_steer_and_never_come_again(strategy: str) -> None:
-    generator, texts = KeyphraseGenerator(checkpoint("pusl"), threads=1), documents(6)
+    generator, texts = KeyphraseGenerator(checkpoint("pusl")), documents(6)
     plain = generator.generate(texts, 4, strategy=strategy)
     known = [[phrase.upper() for phrase in one.keyphrases[:2]] for one in plain]
     more = generator.generate(texts, 4, strategy=strategy, known=known)
@@ -59,7 +59,7 @@ def test_known_phrases_steer_and_never_come_again(strategy: str) -> None:
 
 
 def test_one2one_gives_what_follows_the_known_phrases() -> None:
-    generator, texts = KeyphraseGenerator(checkpoint("one2one"), threads=1), documents(6)
+    generator, texts = KeyphraseGenerator(checkpoint("one2one")), documents(6)
     plain = generator.generate(texts, 20, num_beams=64)
     more = generator.generate(texts, 4, known=[one.keyphrases[:9] for one in plain], num_beams=64)
     assert [one.keyphrases for one in more] == [one.keyphrases[9:13] for one in plain]
@@ -68,7 +68,7 @@ def test_one2one_gives_what_follows_the_known_phrases() -> None:
 
 @pytest.mark.parametrize("paradigm", ["one2seq", "groov"])
 def test_sequences_go_on_until_they_have_k_further_phrases(paradigm: str) -> None:
-    generator, texts = KeyphraseGenerator(checkpoint(paradigm, seed=3), threads=1), documents(12)
+    generator, texts = KeyphraseGenerator(checkpoint(paradigm, seed=3)), documents(12)
     plain = [one.keyphrases for one in generator.generate(texts, 30)]
     more = [one.keyphrases for one in generator.generate(texts, 1, known=[phrases[:1] for phrases in plain])]
     assert any(more) and all(given == phrases[1:2] for given, phrases in zip(more, plain, strict=True) if phrases[1:])
@@ -84,7 +84,7 @@ def test_a_search_is_as_wide_as_what_is_known(strategy: str, monkeypatch: pytest
         return search_phrases(engine, texts, *args, beams=beams, **more)
 
     monkeypatch.setattr("pusl.decoding.generator.search_phrases", spy)
-    generator = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    generator = KeyphraseGenerator(checkpoint("pusl"))
     known = [[], ["drone"], [f"red {i}" for i in range(12)], ["lamp"], [f"blue {i}" for i in range(300)]]
     found = generator.generate(documents(5), 3, known=known, strategy=strategy)
     base = 5 if strategy == "beam" else 4
@@ -97,12 +97,12 @@ def test_a_search_is_as_wide_as_what_is_known(strategy: str, monkeypatch: pytest
 
 
 def test_a_long_phrase_takes_no_room_from_the_others() -> None:
-    generator = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    generator = KeyphraseGenerator(checkpoint("pusl"))
     assert len(generator._known_ids(["red shoe " * 200, "boot", "Boot", " ", "lamp"])) == 2
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    generator = KeyphraseGenerator(checkpoint("pusl"), threads=1)
+    generator = KeyphraseGenerator(checkpoint("pusl"))
     with pytest.raises(InputError, match="known has 1 entries for 2 texts"):
         generator.generate(["a drone", "a lamp"], 2, known=[["drone"]])
     for wrong in (["drone"], [["drone", None]]):
@@ -136,7 +136,7 @@ def test_the_command_completes_items_of_every_file_kind(model: Path, tmp_path: P
     ]
     write_rows(tmp_path / "items.jsonl", rows)
     found = complete(model, tmp_path / "items.jsonl")
-    expected = KeyphraseGenerator.from_pretrained(model, threads=1).generate(texts, 3, known=known)
+    expected = KeyphraseGenerator.from_pretrained(model).generate(texts, 3, known=known)
     assert isinstance(found, list)
     assert [row["keyphrases"] for row in found] == [one.keyphrases for one in expected]
     assert found[0]["scores"] != found[3]["scores"], "equal texts with different keyphrases are different tasks"

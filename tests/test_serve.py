@@ -56,7 +56,7 @@ def cramped(servers: tuple[Server, Server]) -> Server:
 def generator(model: Path) -> Any:
     from pusl.decoding.generator import KeyphraseGenerator
 
-    return KeyphraseGenerator.from_pretrained(model, threads=1)
+    return KeyphraseGenerator.from_pretrained(model)
 
 
 def post(server: Server, body: Any, **headers: str) -> tuple[int, Any, dict[str, str]]:

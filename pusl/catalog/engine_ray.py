@@ -27,6 +27,7 @@ from pusl.catalog.parts import WorkFolder
 from pusl.catalog.processes import WorkerDied, WorkerFailed
 from pusl.catalog.run import Reports, ShardJob
 from pusl.catalog.shards import Chunk, open_source
+from pusl.process import prepare_process
 from pusl_eval.files import InputError, Row
 
 WINDOW = 20_000  # shards in one Ray dataset: bounds the driver's memory for any catalog
@@ -37,6 +38,7 @@ class ShardActor:
     """Loads the model once; each call computes one shard and writes its part."""
 
     def __init__(self, job: ShardJob, output: str, run: str) -> None:
+        prepare_process(job.threads, keep_memory=True)
         self.folder, self.run = WorkFolder(output), run
         self.failure: Row | None = None
         try:
@@ -128,7 +130,6 @@ def _run_window(
 
 
 def _connect(address: str | None) -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anyone
     try:
         import ray
         import ray.data

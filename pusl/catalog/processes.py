@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from pusl.process import prepare_process
 from pusl_eval.files import InputError
 
 ATTEMPTS = 2
@@ -31,12 +32,15 @@ class WorkerFailed(RuntimeError):
     """A task raised something unexpected in its process; the message holds the traceback."""
 
 
-def run_tasks(start: Callable[[], Callable[[Any], Any]], tasks: Iterable[Any], count: int) -> Iterator[tuple[Any, Any]]:
+def run_tasks(
+    start: Callable[[], Callable[[Any], Any]], tasks: Iterable[Any], count: int, threads: int | None = None
+) -> Iterator[tuple[Any, Any]]:
     """Yields (task, result) in order of completion. `start` runs once in each process and gives the worker function.
 
     `start` and the tasks are pickled; processes are spawned, so nothing of the parent leaks into them.
+    `threads`: torch's, in each process.
     """
-    pool = _Pool(start)
+    pool = _Pool(start, threads)
     waiting = iter(tasks)
     try:
         exhausted = False
@@ -58,22 +62,22 @@ _END = object()
 
 
 class _Worker:
-    def __init__(self, start: Callable[[], Callable[[Any], Any]]) -> None:
+    def __init__(self, start: Callable[[], Callable[[Any], Any]], threads: int | None) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_live, args=(theirs, start), daemon=True)
+        self.process = context.Process(target=_live, args=(theirs, start, threads), daemon=True)
         self.process.start()
         theirs.close()
 
 
 class _Pool:
-    def __init__(self, start: Callable[[], Callable[[Any], Any]]) -> None:
-        self.start = start
+    def __init__(self, start: Callable[[], Callable[[Any], Any]], threads: int | None) -> None:
+        self.start, self.threads = start, threads
         self.idle: list[_Worker] = []
         self.busy: dict[Any, tuple[_Worker, Any, int]] = {}  # pipe -> worker, task, attempt
 
     def give(self, task: Any, attempt: int) -> None:
-        worker = self.idle.pop() if self.idle else _Worker(self.start)
+        worker = self.idle.pop() if self.idle else _Worker(self.start, self.threads)
         with contextlib.suppress(OSError):  # it has just died: `collect` sees that
             worker.pipe.send(task)
         self.busy[worker.pipe] = (worker, task, attempt)
@@ -111,7 +115,7 @@ class _Pool:
         worker.process.join()
 
 
-def _live(pipe: Connection, start: Callable[[], Callable[[Any], Any]]) -> None:
+def _live(pipe: Connection, start: Callable[[], Callable[[Any], Any]], threads: int | None) -> None:
     """A worker's life: start once, then a result for each task until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_follow_parent, daemon=True).start()
@@ -122,7 +126,9 @@ def _live(pipe: Connection, start: Callable[[], Callable[[Any], Any]]) -> None:
         except (EOFError, OSError):
             return
         try:
-            work = work or start()
+            if work is None:
+                prepare_process(threads, keep_memory=True)
+                work = start()
             answer = ("done", work(task))
         except InputError as error:
             answer = ("input", str(error))

@@ -54,8 +54,7 @@ class ModelRecipe:
         from pusl.decoding.generator import KeyphraseGenerator
 
         return KeyphraseGenerator.from_pretrained(
-            self.model, precision=self.precision, threads=self.threads, universe=self.universe,
-            calibration=self.calibration,
+            self.model, precision=self.precision, universe=self.universe, calibration=self.calibration
         )  # fmt: skip
 
     def prepare(self) -> None:

@@ -24,6 +24,7 @@ from pusl.catalog.processes import run_tasks
 from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor, device
 from pusl.catalog.shards import Chunk, Item, Source, open_source
 from pusl.examples import STANDARD, Columns
+from pusl.process import torch_threads
 from pusl_eval.files import InputError, Row, kind_of
 
 SHARD_SIZE = 512
@@ -50,6 +51,11 @@ class ShardJob:
     columns: Columns
     spec: GeneratorSpec
     options: Options
+
+    @property
+    def threads(self) -> int | None:
+        """Threads of torch that the generator computes with; None where the generator does not need torch."""
+        return self.spec.threads if isinstance(self.spec, ModelRecipe) else None
 
     def start(self) -> Callable[[Chunk], bytes]:
         """Loads the model and returns the function shard -> part file."""
@@ -354,7 +360,7 @@ class _Run:
 def run_here(job: ShardJob, chunks: Iterable[Chunk], folder: WorkFolder, workers: int) -> Reports:
     """Shards on this machine: in this process, or in `workers` others. Parts are written by this one."""
     computed: Iterator[tuple[Chunk, bytes]]
-    computed = run_tasks(job.start, chunks, workers) if workers > 1 else _in_process(job, chunks)
+    computed = run_tasks(job.start, chunks, workers, job.threads) if workers > 1 else _in_process(job, chunks)
     for chunk, content in computed:
         yield chunk, folder.write_part(chunk.index, content)
 
@@ -374,10 +380,13 @@ def fitting_workers(model_bytes: int, shards: float) -> int:
 
 
 def _in_process(job: ShardJob, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, bytes]]:
+    """Computes with the job's threads and gives the caller's back between shards: a user's process stays as it is."""
     work = None
     for chunk in chunks:
-        work = work or job.start()  # only when there is something to compute
-        yield chunk, work(chunk)
+        with torch_threads(job.threads) if job.threads else contextlib.nullcontext():
+            work = work or job.start()  # only when there is something to compute
+            content = work(chunk)
+        yield chunk, content
 
 
 def check_all(source: Source, shard_size: int) -> None:

@@ -132,7 +132,9 @@ def _terminate(number: int, frame: object) -> None:
 
 def _generate(args: argparse.Namespace) -> None:
     from pusl.catalog.run import SHARD_SIZE, generate_catalog
+    from pusl.process import prepare_process
 
+    prepare_process(keep_memory=True)
     names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
     engine_options: dict[str, Any] = {}
     if args.engine == "ray":

@@ -34,12 +34,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
     parser.add_argument("--force", action="store_true", help="replace the run in --out")
     parser.add_argument("--generate-workers", type=int, metavar="N", help="processes for the synthetic part")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of this process (default: all cores)")
     add_flags(parser.add_argument_group("selection"), Selection)  # type: ignore[arg-type]
     add_flags(parser.add_argument_group("training"), TrainConfig, skip=INHERITED)  # type: ignore[arg-type]
 
 
 def run(args: argparse.Namespace) -> int:
     """Selects, trains, reports."""
+    from pusl.process import prepare_process
+
+    prepare_process(args.threads, keep_memory=True)
     from pusl.posttraining import post_train
     from pusl.training import TrainingError
 

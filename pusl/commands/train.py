@@ -26,11 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="YAML file with the same names; flags win over it")
     parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
     parser.add_argument("--force", action="store_true", help="replace the run in --out")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of this process (default: all cores)")
     add_flags(parser, TrainConfig)
 
 
 def run(args: argparse.Namespace) -> int:
     """Trains, or goes on training."""
+    from pusl.process import prepare_process
+
+    prepare_process(args.threads, keep_memory=True)
     from pusl.training import TrainingError, is_main_process, train
 
     config = _going_on(args) if args.resume else build(TrainConfig, args, args.config)

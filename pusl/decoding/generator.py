@@ -14,8 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine
@@ -65,7 +63,6 @@ class KeyphraseGenerator:
     Args:
         checkpoint: model, tokenizer and paradigm.
         precision: `fp32`, or `int8` (CPU): faster, nearly the same keyphrases.
-        threads: torch's threads for this process; None leaves them as they are.
         universe: phrases for `closed`, `prefer` and `explain`: a `Universe` or the name of a file.
         calibration: turns scores into probabilities of being right.
     """
@@ -75,12 +72,9 @@ class KeyphraseGenerator:
         checkpoint: Checkpoint,
         *,
         precision: str = "fp32",
-        threads: int | None = None,
         universe: Universe | str | Path | None = None,
         calibration: Calibration | None = None,
     ) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
         self.checkpoint, self.precision, self.calibration = checkpoint, precision, calibration
         self.tokenizer, self.paradigm, self.tokens = checkpoint.tokenizer, checkpoint.paradigm, checkpoint.tokens
         defaults = checkpoint.meta.get("defaults", {})

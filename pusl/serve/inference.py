@@ -23,15 +23,12 @@ class Inference:
         model: str,
         universe: str | None = None,
         precision: str = "fp32",
-        threads: int | None = None,
         batch_size: int = 32,
     ) -> None:
         from pusl.decoding.generator import KeyphraseGenerator
 
         self.name = Path(model).resolve().name
-        self.generator = KeyphraseGenerator.from_pretrained(
-            model, precision=precision, threads=threads, universe=universe
-        )
+        self.generator = KeyphraseGenerator.from_pretrained(model, precision=precision, universe=universe)
         self.batch_size = batch_size
         self.generator.generate(["warm up"], 1)
 

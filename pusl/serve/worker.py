@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
+from pusl.process import prepare_process
 from pusl.serve.batching import WorkerLost
 from pusl_eval.files import InputError
 
@@ -157,8 +158,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    settings = json.loads(sys.argv[1])
+    prepare_process(settings.pop("threads", None), keep_memory=True)
     with contextlib.suppress(BrokenPipeError):
-        answer_all(json.loads(sys.argv[1]), sys.stdin.buffer, answers)
+        answer_all(settings, sys.stdin.buffer, answers)
 
 
 if __name__ == "__main__":

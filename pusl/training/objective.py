@@ -69,12 +69,19 @@ _PLAIN = {loss: plain for plain, loss in _TRAINABLE.items()}
 
 
 def with_loss(model: Any) -> Any:
-    """The same model object, now able to compute our losses."""
-    model.__class__ = _TRAINABLE.get(type(model), type(model))
-    return model
+    """The same weights and modules as a model that computes our losses; `model` itself stays as it is."""
+    return _view(model, _TRAINABLE.get(type(model), type(model)))
 
 
 def without_loss(model: Any) -> Any:
-    """The same model object as plain Hugging Face T5 again (its class name is saved in config.json)."""
-    model.__class__ = _PLAIN.get(type(model), type(model))
-    return model
+    """The same weights and modules as plain Hugging Face T5 (the class name is saved in config.json)."""
+    return _view(model, _PLAIN.get(type(model), type(model)))
+
+
+def _view(model: Any, kind: type) -> Any:
+    """A second object over the first one's state: whatever is set on either of them is set on both."""
+    if type(model) is kind:
+        return model
+    view = kind.__new__(kind)
+    view.__dict__ = model.__dict__
+    return view

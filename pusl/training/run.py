@@ -211,7 +211,6 @@ class _Run:
         shutil.copy2(self.folder.data / LABELS_FILE, self.folder.path / LABELS_FILE)
         model = without_loss(self.trainer.model)
         save_checkpoint(self.folder.path, model, self.tokenizer, self._meta(dev=scores), weights)
-        with_loss(model)
         self.record["best"] = scores
 
     def _saved(self, state: Any) -> None:

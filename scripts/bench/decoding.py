@@ -27,6 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from pusl.process import prepare_process
+
 SHAPES = {  # d_model, d_kv, heads, d_ff, layers, vocabulary
     "t5-small": (512, 64, 8, 2048, 6, 32128),
     "t5-base": (768, 64, 12, 3072, 12, 32128),
@@ -115,9 +117,8 @@ class Worker:
     """One process of one engine: loads, then decodes what it is given."""
 
     def __init__(self, engine: str, model: Any, folder: Path, threads: int, universe: int) -> None:
-        import torch
-
-        torch.set_num_threads(threads)
+        ours = not engine.startswith(("generate", "ctranslate2"))
+        prepare_process(threads, keep_memory=ours)
         self.kind = engine
         if engine.startswith("ctranslate2"):
             import ctranslate2

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from pusl.examples import read_examples
+from pusl.process import prepare_process
 from pusl_eval.files import InputError, write_json
 
 SCORE_TOLERANCE = 1e-4
@@ -226,7 +227,8 @@ def offline(args: argparse.Namespace, texts: Sequence[str]) -> tuple[list[Answer
     """(answers, texts/s) of one process without a service, in the same batches and threads."""
     from pusl.decoding.generator import KeyphraseGenerator
 
-    generator = KeyphraseGenerator.from_pretrained(args.model, precision=args.precision, threads=args.threads)
+    prepare_process(args.threads, keep_memory=True)
+    generator = KeyphraseGenerator.from_pretrained(args.model, precision=args.precision)
     generator.generate(texts[: args.max_batch], args.k, batch_size=args.max_batch)
     begun, found, done = time.monotonic(), [], 0
     while time.monotonic() - begun < args.offline_seconds or not found:

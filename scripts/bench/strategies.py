@@ -21,6 +21,7 @@ from typing import Any
 
 from pusl.decoding.generator import KeyphraseGenerator
 from pusl.examples import read_examples
+from pusl.process import prepare_process
 from pusl_eval.budgets import budgets
 from pusl_eval.flags import named_files
 from pusl_eval.metrics import budget_accuracy, f1, unique_count
@@ -39,7 +40,7 @@ ONLY_PUSL = {name for name in WAYS if not name.startswith("beam")}
 
 def measure(folder: str, texts: list[str], truth: list[list[str]], ways: list[str], args: Any) -> dict[str, Any]:
     """Scores and cost of each way for one model."""
-    generator = KeyphraseGenerator.from_pretrained(folder, threads=args.threads, precision=args.precision)
+    generator = KeyphraseGenerator.from_pretrained(folder, precision=args.precision)
     mu = generator.checkpoint.meta.get("defaults", {}).get("mu") or statistics.mean(map(len, truth))
     small, large = budgets(mu)
     own = generator.paradigm in ("one2seq", "groov")
@@ -83,6 +84,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="ask for as many as the longest reference list (F1@O)")
     parser.add_argument("--json", type=Path, help="also write every model's rows here")
     args = parser.parse_args()
+    prepare_process(args.threads, keep_memory=True)
     examples = [one for one in itertools.islice(read_examples(args.dev), args.items) if one.keyphrases]
     texts, truth = [one.text for one in examples], [one.keyphrases for one in examples]
     everything: dict[str, list[dict[str, Any]]] = {}

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from pusl import KeyphraseGenerator
 from pusl.examples import Example, write_examples
+from pusl.process import prepare_process
 from pusl.training import TrainConfig, train
 from pusl_eval.files import InputError
 
@@ -183,7 +183,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.k < 1:
         parser.error(f"-k {args.k}: expected at least 1")
-    torch.set_num_threads(1)
+    prepare_process(1, keep_memory=True)
     runs = [study(args.out, seed, args.k, args.items, args.steps) for seed in args.seeds]
     columns = list(runs[0]["ceiling"])
     print(f"| expected B@{args.k} | " + " | ".join(columns) + " |")

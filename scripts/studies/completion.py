@@ -13,10 +13,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-import torch
-
 from pusl import KeyphraseGenerator
 from pusl.examples import Example, read_examples
+from pusl.process import prepare_process
 from pusl_eval.evaluation import compare
 from pusl_eval.files import InputError, check_input
 from pusl_eval.flags import named_files
@@ -66,7 +65,7 @@ def main() -> None:
     parser.add_argument("-k", type=int, nargs="+", default=[5], help="further keyphrases asked for (default: 5)")
     parser.add_argument("--limit", type=int, help="only the first N items")
     args = parser.parse_args()
-    torch.set_num_threads(1)
+    prepare_process(1, keep_memory=True)
     items = list(read_examples(check_input(args.items)))[: args.limit]
     truth = hidden_labels(items, args.truth)
     items = [one for one in items if one.id in truth]

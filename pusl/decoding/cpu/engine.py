@@ -12,12 +12,8 @@ zeros change no bit of a sum taken in order, so an item's numbers do not depend 
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -33,21 +29,6 @@ HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly
 LENGTH_MULTIPLE = 16
 ATTENTION_CHUNK = 1 << 20  # attention scores held at once in the encoder, so that they stay in cache
 ENCODER_CHUNK = 1536  # tokens encoded at once, for the same reason
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Tells glibc to keep up to 256 MB of freed memory for the next step.
-
-    A step frees and allocates the same few large tensors (logits, log-probabilities); given back to the system
-    each time, their pages cost up to a tenth of the time. Your own MALLOC_..._ settings win.
-    """
-    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
-    if mallopt is not None:
-        mallopt(-3, 64 << 20)  # M_MMAP_THRESHOLD: what is larger is mapped by itself
-        mallopt(-1, 256 << 20)  # M_TRIM_THRESHOLD
 
 
 def padded(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
@@ -209,10 +190,7 @@ class Engine:
             self._encoder_bias = _position_bias(model.encoder.block[0])
             self._decoder_bias = _position_bias(model.decoder.block[0])
             self._relative_bias = self._bias_by_distance(512)
-        on_cpu = self.device.type == "cpu"
-        self.compiled = on_cpu and load_kernels() is not None
-        if on_cpu:
-            keep_freed_memory()
+        self.compiled = self.device.type == "cpu" and load_kernels() is not None
         self.spare: list[tuple[Tensor, Tensor]] = []  # the memory of a released pool
 
     def _bias_by_distance(self, length: int) -> Tensor:

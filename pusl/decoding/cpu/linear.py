@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pusl.decoding.cpu.kernels import GROUP, TILE, load_kernels, round_rows, run_on_threads
+from pusl.process import ONEDNN_LIMIT, half_amx, onednn_is_limited
 from pusl_eval.files import InputError
 
 PRECISIONS = ("fp32", "int8")
@@ -153,6 +154,11 @@ def make_linear(precision: str, device: torch.device) -> Callable[..., Linear]:
         raise InputError(f"precision {precision!r} is unknown; allowed: {', '.join(PRECISIONS)}")
     if precision == "int8" and not has_onednn(device):
         raise InputError("precision 'int8' needs a CPU and a torch built with oneDNN; use fp32")
+    if precision == "int8" and half_amx() and not onednn_is_limited():
+        raise InputError(
+            "precision 'int8' would end this process: its virtual machine hides half of AMX; "
+            f"set {ONEDNN_LIMIT}=AVX512_CORE_FP16, or call pusl.process.prepare_process() before any product"
+        )
     return QuantizedLinear if precision == "int8" else Linear
 
 
