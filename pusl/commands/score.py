@@ -53,7 +53,9 @@ def _score(args: argparse.Namespace) -> None:
     from pusl.catalog.candidates import score_catalog
     from pusl.catalog.run import SHARD_SIZE
     from pusl.commands.generate import describe
+    from pusl.process import prepare_process
 
+    prepare_process(keep_memory=True)
     names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
     summary = score_catalog(
         args.model, args.input, args.candidates, args.output, calibrate=args.calibrate, precision=args.precision,

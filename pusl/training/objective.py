@@ -78,7 +78,7 @@ def without_loss(model: Any) -> Any:
     return _view(model, _PLAIN.get(type(model), type(model)))
 
 
-def _view(model: Any, kind: type) -> Any:
+def _view(model: Any, kind: Any) -> Any:
     """A second object over the first one's state: whatever is set on either of them is set on both."""
     if type(model) is kind:
         return model
