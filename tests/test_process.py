@@ -88,6 +88,7 @@ import pusl.process
 def never(*_):
     raise AssertionError("a library call changed the process")
 pusl.process.prepare_process = pusl.process.keep_freed_memory = never
+from transformers import T5ForConditionalGeneration  # torch's compiler sets a variable of its own
 torch.set_num_threads(3)
 environment = dict(os.environ)
 from decoding_models import checkpoint, documents
