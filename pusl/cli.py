@@ -27,6 +27,7 @@ COMMANDS = {
     "generate": ("pusl.commands.generate", "k unique, scored keyphrases for a whole catalog"),
     "score": ("pusl.commands.score", "log-probability of given phrases for given items"),
     "evaluate": ("pusl.commands.evaluate", "every metric for incomplete labels, one system or several"),
+    "fuse": ("pusl.commands.fuse", "one calibrated ranking from several sources"),
     "baseline": ("pusl.commands.baseline", "closed-vocabulary baselines on the same files"),
     "rerank": ("pusl.commands.rerank", "choose k per item over the whole catalog"),
     "judge": ("pusl.commands.judge", "ask an LLM which keyphrases are relevant"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pusl.decoding.calibration import Calibration
+from pusl.fusion.folder import generator_folders, is_fused
 from pusl_eval.files import InputError, Row, check_input
 
 # Everything in a model folder that a prediction depends on; checkpoints and logs of the training do not count.
@@ -48,13 +49,15 @@ class ModelRecipe:
     universe: str | None = None
     explain: bool = False
     calibration: Calibration | None = None
+    predictions: tuple[tuple[str, str], ...] = ()  # of a fused model's sources: name, file
 
     def load(self) -> Predictor:
         """The generator with its universe bound to it."""
         from pusl.decoding.generator import KeyphraseGenerator
 
+        more: Row = {"predictions": dict(self.predictions)} if self.predictions else {}
         return KeyphraseGenerator.from_pretrained(
-            self.model, precision=self.precision, universe=self.universe, calibration=self.calibration
+            self.model, precision=self.precision, universe=self.universe, calibration=self.calibration, **more,
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -64,7 +67,8 @@ class ModelRecipe:
 
             from pusl.decoding.universe import Universe
 
-            Universe.open(self.universe, AutoTokenizer.from_pretrained(self.model))
+            for folder in generator_folders(self.model):
+                Universe.open(self.universe, AutoTokenizer.from_pretrained(folder))
 
     def fingerprint(self) -> Row:
         """Digests of the model's files and of the universe, precision and threads."""
@@ -72,14 +76,18 @@ class ModelRecipe:
         if not (folder / "pusl.json").is_file():
             raise InputError(f"{self.model}: not a PUSL model folder (no pusl.json); train one with `pusl train`")
         paths = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.name not in NOT_MODEL_FILES}
+        if is_fused(folder):
+            paths = {path for path in folder.rglob("*") if path.is_file() and path.name != "fusion.json"}
         if self.explain:
             paths |= set(folder.glob("labels.txt.gz"))
         code = hashlib.blake2b(digest_size=16)
         for path in sorted(paths):
-            code.update(f"{path.name} {file_fingerprint(path)}\n".encode())
+            code.update(f"{path.relative_to(folder)} {file_fingerprint(path)}\n".encode())
         facts: Row = {
             "digest": code.hexdigest(), "precision": self.precision, "threads": self.threads, "device": device(),
         }  # fmt: skip
+        if self.predictions:
+            facts["predictions"] = {name: file_fingerprint(check_input(path)) for name, path in self.predictions}
         if self.universe:
             facts["universe"] = file_fingerprint(check_input(self.universe))
         if self.calibration:
@@ -88,7 +96,7 @@ class ModelRecipe:
 
     def weight(self) -> int:
         """The size of the weight files."""
-        return sum(path.stat().st_size for path in Path(self.model).glob("*.safetensors"))
+        return sum(path.stat().st_size for path in Path(self.model).rglob("*.safetensors"))
 
 
 def device() -> str:

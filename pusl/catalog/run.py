@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -95,11 +95,14 @@ class Summary:
 
 def generate_shard(generator: Predictor, items: Sequence[Item], options: Options) -> tuple[list[Row], Row]:
     """The prediction rows of one shard, in order, and counts. Equal items are computed once."""
-    keys = [(item.text, item.known) for item in items]
+    by_id = bool(getattr(generator, "needs_ids", False))  # a fused model with predictions made elsewhere
+    keys = [(item.text, item.known, item.id if by_id else "") for item in items]
     hopeless = {key: reason for key in keys if (reason := why_hopeless(key[0]))}
     tasks = list(dict.fromkeys(key for key in keys if key not in hopeless))
-    texts = [text for text, _ in tasks]
-    more: Row = {"known": [known for _, known in tasks]} if options.complete else {}
+    texts = [text for text, _, _ in tasks]
+    more: Row = {"known": [known for _, known, _ in tasks]} if options.complete else {}
+    if by_id:
+        more["ids"] = [name for _, _, name in tasks]
     found = generator.generate(texts, options.k, **options.decoding, **more) if texts else []
     if len(found) != len(texts):
         raise RuntimeError(f"the generator gave {len(found)} predictions for {len(texts)} texts")
@@ -142,9 +145,9 @@ def _answer(prediction: Any) -> Row:
     return answer
 
 
-def explain_all(generator: Any, answers: dict[tuple[str, tuple[str, ...]], Row]) -> None:
+def explain_all(generator: Any, answers: dict[tuple[str, tuple[str, ...], str], Row]) -> None:
     """Adds `explain` to every answer: where a keyphrase stands in the text, whether training knew it."""
-    for (text, _), answer in answers.items():
+    for (text, _, _), answer in answers.items():
         answer["explain"] = generator.explain(text, answer["keyphrases"])
 
 
@@ -158,6 +161,7 @@ def generate_catalog(
     explain: bool = False,
     universe: str | os.PathLike[str] | None = None,
     calibrate: str | os.PathLike[str] | None = None,
+    predictions: Mapping[str, str] | None = None,
     precision: str = "fp32",
     threads: int = 1,
     columns: Columns = STANDARD,
@@ -177,10 +181,12 @@ def generate_catalog(
     None stands for its default, and for as many `workers` as fit. With `complete`, each item's own keyphrases are
     known: k further ones are given, and a PUSL model goes on behind them. With `calibrate`, a file with references,
     scores (and `min_score`) are probabilities of being right, learned from the model's predictions for that file.
+    `predictions`: for a fused model, the files of sources that were made elsewhere.
     """
     if isinstance(model, (str, os.PathLike)):
         phrases = os.path.abspath(universe) if universe else None
-        model = ModelRecipe(os.path.abspath(model), precision, threads, phrases, explain)
+        files = tuple(sorted((name, os.path.abspath(path)) for name, path in (predictions or {}).items()))
+        model = ModelRecipe(os.path.abspath(model), precision, threads, phrases, explain, predictions=files)
     input, output = storage.plain_path(input), storage.plain_path(output)
     if complete and not isinstance(model, ModelRecipe):
         raise InputError("--complete needs a trained model: an LLM is not told what an item has already")

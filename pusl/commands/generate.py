@@ -31,6 +31,7 @@ from pusl.config import add_flags, build
 from pusl.examples import Columns
 from pusl.llm.endpoint import LLMSettings
 from pusl_eval.files import InputError
+from pusl_eval.flags import named_files
 
 STRATEGIES = ("sequence", "beam")
 ENGINES = ("local", "ray")
@@ -66,6 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decoding.add_argument(
         "--calibrate", metavar="FILE",
         help="items with keyphrases; scores and --min-score become probabilities of being right, learned on them",
+    )  # fmt: skip
+    decoding.add_argument(
+        "--source", action="append", metavar="NAME=FILE",
+        help="a fused model's source that was predicted elsewhere: its predictions for these items",
     )  # fmt: skip
     decoding.add_argument("--num-beams", type=_positive, metavar="N", help="width of the search (default: by strategy)")
     decoding.add_argument("--temperature", type=float, metavar="X", help="sample instead of searching the best")
@@ -147,7 +152,8 @@ def _generate(args: argparse.Namespace) -> None:
     shard_size = args.shard_size or SHARD_SIZE
     summary = generate_catalog(
         _model(args), args.input, args.output, args.k, complete=args.complete, explain=args.explain,
-        universe=args.universe, calibrate=args.calibrate, precision=args.precision, threads=args.threads,
+        universe=args.universe, calibrate=args.calibrate,
+        predictions=named_files(args.source or [], "--source"), precision=args.precision, threads=args.threads,
         columns=Columns(**names), shard_size=shard_size, workers=args.workers, engine=args.engine,
         engine_options=engine_options, strict=args.strict, force=args.force, progress=not args.quiet,
         strategy=args.strategy, allow_repeats=args.allow_repeats, vocabulary=args.vocabulary,

@@ -11,13 +11,19 @@ from pusl_eval.normalize import normalize
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
-class Explanation(TypedDict):
-    """One keyphrase's marks; None where there is nothing to compare with."""
+class Marks(TypedDict):
+    """What is known about any keyphrase; None where there is nothing to compare with."""
 
     present: bool  # stands in the text, word by word, in normalized form
     offsets: list[list[int]]  # [start, end) of every occurrence, in characters of the text as given
     seen: bool | None  # among the training labels; False: new
     in_universe: bool | None
+
+
+class Explanation(Marks, total=False):
+    """One keyphrase's marks; a fused model adds who proposed it."""
+
+    sources: dict[str, int]  # source -> the rank it gave the keyphrase
 
 
 def occurrences(text: str, phrase: str) -> list[list[int]]:

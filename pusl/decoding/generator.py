@@ -25,6 +25,7 @@ from pusl.decoding.rules import Phrase, Rules, Sampling
 from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
+from pusl.fusion.folder import is_fused
 from pusl.targets import decode_each, encode_keyphrases, split_ids
 from pusl.tokenizer import encode_texts
 from pusl_eval.files import InputError
@@ -88,7 +89,11 @@ class KeyphraseGenerator:
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str | None = None, **options: Any) -> KeyphraseGenerator:
-        """Loads a folder written by `pusl train`."""
+        """Loads a folder made by `pusl train`, or by `pusl fuse` (then a `FusedGenerator`, which generates alike)."""
+        if is_fused(folder):
+            from pusl.fusion.fused import FusedGenerator
+
+            return FusedGenerator.load(folder, device=device, **options)  # type: ignore[return-value]
         return cls(load_checkpoint(folder, device), **options)
 
     def generate(

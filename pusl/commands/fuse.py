@@ -1,0 +1,67 @@
+"""One calibrated ranking from several sources: a model folder that works wherever a model folder does.
+
+Sources: a trained model (NAME=DIR), baselines trained here (knn, svm, plt, ...), `text` (phrases of the text that are
+labels or universe entries), a saved baseline (NAME=DIR) or predictions made elsewhere (NAME=FILE). The ranker learns
+on --dev, which must not be part of --train. Without --dev, reciprocal ranks are fused.
+
+examples:
+  pusl fuse --train train.jsonl --dev dev.jsonl --sources pusl=models/pusl knn svm text --out models/fused
+  pusl generate --model models/fused --input items.jsonl --output predictions.jsonl -k 10 --min-score 0.3
+  pusl fuse --update models/fused --train new.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from pusl.config import add_flags
+from pusl.examples import Columns
+from pusl_eval.files import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags of `pusl fuse`."""
+    parser.add_argument("--train", required=True, metavar="FILE", help="labeled items: neighbors, classifiers, counts")
+    parser.add_argument("--dev", metavar="FILE", help="other labeled items, to learn the ranking from")
+    parser.add_argument("--sources", nargs="+", metavar="SOURCE", help="NAME=DIR, NAME=FILE, text, knn, svm, plt, ...")
+    parser.add_argument("--out", metavar="DIR", help="folder for the fused model")
+    parser.add_argument("--update", metavar="DIR", help="add --train to this model's neighbor memory; trains nothing")
+    parser.add_argument("--depth", type=int, metavar="N", help="candidates per source (default: 3μ, 15 to 50)")
+    parser.add_argument("--dev-items", type=int, default=2000, metavar="N", help="most dev items used (default: 2000)")
+    parser.add_argument(
+        "--no-ablation", action="store_true", help="skip the table of rankings with each source left out"
+    )
+    parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="generators (default: fp32)")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of the generators (default: as torch likes)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of folds and samples (default: 0)")
+    parser.add_argument("--force", action="store_true", help="overwrite a fused model in --out")
+    add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fuses, or adds items to a fused model."""
+    names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
+    if args.update is not None:
+        if args.sources or args.out or args.dev:
+            raise InputError("--update adds --train to a fused model; it takes no --sources, --dev or --out")
+        from pusl.fusion.learn import update
+
+        items, labels = update(args.update, args.train, Columns(**names))
+        print(f"{args.update}: {items:,} items and {labels:,} labels in its memory")
+        return 0
+    if not args.sources or not args.out:
+        raise InputError("name the --sources and the folder --out (or --update DIR)")
+    for flag, value in (("--depth", args.depth), ("--dev-items", args.dev_items)):
+        if value is not None and value < 1:
+            raise InputError(f"{flag} is {value}; it must be at least 1")
+    from pusl.fusion.learn import fuse
+    from pusl.process import prepare_process
+
+    prepare_process(args.threads, keep_memory=True)
+    fuse(
+        args.train, args.dev, args.sources, args.out, columns=Columns(**names), depth=args.depth,
+        dev_items=args.dev_items, precision=args.precision, seed=args.seed,
+        ablate=not args.no_ablation, force=args.force,
+    )  # fmt: skip
+    print(f"{args.out}: ready for pusl generate, pusl serve and KeyphraseGenerator.from_pretrained")
+    return 0

@@ -1,0 +1,1 @@
+"""Sources -> candidates -> features -> ranker -> a model folder like any other."""

@@ -1,0 +1,86 @@
+"""A fused model folder: what its pusl.json says, and how the folder appears whole or not at all.
+
+DIR/pusl.json      sources, depth, defaults; `paradigm` is "fused"
+DIR/ranker.npz     the ranker's trees; told.npz the same for items of which some keyphrases are known
+DIR/memory/        labeled items: neighbors, label counts
+DIR/sources/NAME/  each generator's and classifier's own folder
+DIR/fusion.json    what was measured on the dev items
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pusl_eval.files import InputError, make_folder
+
+FUSED = "fused"
+GENERATOR, PREDICTIONS = "generator", "predictions"
+FORMAT = 1
+
+
+def is_fused(folder: str | os.PathLike[str]) -> bool:
+    """Whether the folder was made by `pusl fuse`."""
+    try:
+        meta = json.loads((Path(folder) / "pusl.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(meta, dict) and meta.get("paradigm") == FUSED
+
+
+def read_fused(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The checked pusl.json of a fused model."""
+    path = Path(folder) / "pusl.json"
+    if not is_fused(folder):
+        raise InputError(f"{folder}: not a fused model; make one with `pusl fuse --out {folder}`")
+    meta = json.loads(path.read_text(encoding="utf-8"))
+    if meta.get("format", 0) > FORMAT:
+        raise InputError(f"{path}: format {meta['format']} is newer than this PUSL knows ({FORMAT}); update PUSL")
+    missing = {"sources", "depth", "defaults", "memory"} - set(meta)
+    if missing:
+        raise InputError(f"{path}: has no {', '.join(sorted(missing))}; run `pusl fuse` again")
+    return dict(meta)
+
+
+def generator_folders(folder: str | os.PathLike[str]) -> list[Path]:
+    """The folders of the trained models in a model folder: itself, or a fused model's generators."""
+    if not is_fused(folder):
+        return [Path(folder)]
+    sources = read_fused(folder)["sources"]
+    return [Path(folder) / "sources" / source["name"] for source in sources if source["kind"] == GENERATOR]
+
+
+def check_target(folder: str | Path, force: bool) -> None:
+    """An InputError unless a fused model may be written there."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; expected a folder to save the model in")
+    if folder.is_dir() and any(folder.iterdir()):
+        if not is_fused(folder):
+            raise InputError(f"{folder}: holds other files; name a new folder")
+        if not force:
+            raise InputError(f"{folder}: exists already; pass --force to overwrite it")
+    make_folder(folder.parent)
+
+
+@contextlib.contextmanager
+def new_folder(folder: str | Path, force: bool) -> Iterator[Path]:
+    """A folder beside `folder` to write into, renamed at the end; on any error nothing is left."""
+    folder = Path(folder).absolute()
+    check_target(folder, force)
+    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        yield partial
+        os.chmod(partial, 0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(partial, folder)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise

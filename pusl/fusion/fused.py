@@ -1,0 +1,278 @@
+"""A fused model folder + texts -> k keyphrases with probabilities, and which sources proposed each.
+
+from pusl import KeyphraseGenerator
+fused = KeyphraseGenerator.from_pretrained("models/fused")
+fused.generate(["Zeto X2 drone with 4k camera"], k=10)
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pusl.baselines.model import load_baseline
+from pusl.decoding.calibration import Calibration
+from pusl.decoding.explanation import Explanation, explain
+from pusl.decoding.generator import PREFER_BONUS, VOCABULARIES, KeyphraseGenerator, Prediction
+from pusl.decoding.universe import Universe
+from pusl.fusion.features import Pool, Pooler
+from pusl.fusion.folder import GENERATOR, PREDICTIONS, read_fused
+from pusl.fusion.memory import Memory
+from pusl.fusion.ranker import Ranker
+from pusl.fusion.sources import (
+    BaselineSource,
+    FileSource,
+    GeneratorSource,
+    NeighborSource,
+    Query,
+    Ranked,
+    Source,
+    TextSource,
+)  # fmt: skip
+from pusl_eval.files import InputError, check_input
+from pusl_eval.normalize import normalize
+from pusl_eval.records import read_label_file, read_predictions
+
+CHUNK = 256  # texts pooled at once: bounds memory
+LEAST = 0.05  # probability that a phrase needs if it is neither in the text nor a known label
+BROKEN_LEAST = 0.5  # the same with a word that no item, no label and not the text has
+REMEMBERED = 4096  # texts whose pools are kept for `explain`
+
+
+class PhraseSet:
+    """A universe without a tokenizer, for models that generate nothing themselves."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.forms = frozenset(map(normalize, read_label_file(check_input(path))))
+
+    def __len__(self) -> int:
+        return len(self.forms)
+
+    def contains(self, phrase: str) -> bool:
+        """Whether the phrase is in the file, in normalized form."""
+        return normalize(phrase) in self.forms
+
+
+class FusedGenerator:
+    """What `KeyphraseGenerator.from_pretrained` gives for a folder made by `pusl fuse`: the same `generate`."""
+
+    paradigm = "fused"
+
+    def __init__(
+        self,
+        memory: Memory,
+        sources: Sequence[Source],
+        ranker: Ranker,
+        told: Ranker | None = None,
+        *,
+        depth: int = 20,
+        defaults: Mapping[str, Any] | None = None,
+        universe: Universe | PhraseSet | str | Path | None = None,
+        calibration: Calibration | None = None,
+    ) -> None:
+        self.memory, self.sources, self.ranker, self.told = memory, list(sources), ranker, told
+        self.pooler = Pooler(memory, self.sources, depth)
+        self.depth, self.defaults, self.calibration = depth, dict(defaults or {}), calibration
+        self._opened: dict[str, Universe | PhraseSet] = {}
+        self.universe = self._universe(universe)
+        self._pools: OrderedDict[str, Pool] = OrderedDict()
+        if self.pooler.names != ranker.names:
+            raise InputError("the ranker was made for other sources; run `pusl fuse` again")
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        *,
+        device: str | None = None,
+        precision: str = "fp32",
+        universe: Universe | str | Path | None = None,
+        calibration: Calibration | None = None,
+        predictions: Mapping[str, str | Path] | None = None,
+    ) -> FusedGenerator:
+        """Loads a folder made by `pusl fuse`; `predictions` replaces the files of sources made elsewhere."""
+        folder, meta = Path(folder), read_fused(folder)
+        memory = Memory.load(folder / meta["memory"])
+        sources: list[Source] = []
+        files = dict(predictions or {})
+        for source in meta["sources"]:
+            name, kind, place = source["name"], source["kind"], folder / "sources" / source["name"]
+            if kind == GENERATOR:
+                model = KeyphraseGenerator.from_pretrained(place, device=device, precision=precision)
+                sources.append(GeneratorSource(name, model))
+            elif kind == PREDICTIONS:
+                path = files.pop(name, None)
+                if path is None:
+                    print(f"pusl: no predictions of {name} for these items; pass --source {name}=FILE", file=sys.stderr)
+                sources.append(FileSource(name, {} if path is None else read_source(path)))
+            elif kind == "text":
+                sources.append(TextSource(memory))
+            elif kind == "knn":
+                sources.append(NeighborSource(memory))
+            else:
+                sources.append(BaselineSource(name, load_baseline(place, kind)))
+        if files:
+            known = ", ".join(source["name"] for source in meta["sources"] if source["kind"] == PREDICTIONS)
+            raise InputError(f"no source is called {next(iter(files))!r}; sources from files: {known or 'none'}")
+        told = Ranker.load(folder / "told.npz") if (folder / "told.npz").is_file() else None
+        return cls(
+            memory, sources, Ranker.load(folder / "ranker.npz"), told, depth=meta["depth"],
+            defaults=meta["defaults"], universe=universe, calibration=calibration,
+        )  # fmt: skip
+
+    @property
+    def needs_ids(self) -> bool:
+        """Whether a source is looked up by the items' ids."""
+        return any(isinstance(source, FileSource) for source in self.sources)
+
+    def generate(
+        self,
+        texts: Sequence[str],
+        k: int,
+        *,
+        known: Sequence[Sequence[str]] | None = None,
+        ids: Sequence[str] | None = None,
+        vocabulary: str = "open",
+        universe: Universe | PhraseSet | str | Path | None = None,
+        min_score: float | None = None,
+        batch_size: int = 64,
+        bonus: float = PREFER_BONUS,
+        calibration: Calibration | None = None,
+        **others: Any,
+    ) -> list[Prediction]:
+        """k keyphrases for each text, in the order of the texts; scores are probabilities of being right.
+
+        Args:
+            known: keyphrases that each text has already; none is given again, all of them are used.
+            ids: the items' ids, for sources that are predictions files.
+            vocabulary: `closed` gives only phrases of the universe; `prefer` adds `bonus` to their log-odds.
+            min_score: keyphrases scored lower are left out.
+            batch_size: items at once; changes speed, never results.
+        """
+        if vocabulary not in VOCABULARIES:
+            raise InputError(f"vocabulary {vocabulary!r} is unknown; allowed: {', '.join(VOCABULARIES)}")
+        if k < 1 or batch_size < 1:
+            raise InputError(f"k is {k} and batch_size {batch_size}; both must be at least 1")
+        for name in ("strategy", "num_beams", "temperature", "allow_repeats"):
+            if others.get(name):
+                raise InputError(f"a fused model ranks what its sources propose; it has no {name}")
+        for name, values in (("known", known), ("ids", ids)):
+            if values is not None and len(values) != len(texts):
+                raise InputError(f"{name} has {len(values)} entries for {len(texts)} texts")
+        members = self._universe(universe) or self.universe
+        if vocabulary != "open" and members is None:
+            raise InputError(f"vocabulary {vocabulary!r} needs a universe: a file of phrases")
+        answers = [Prediction(exhausted=True) for _ in texts]
+        readable = [i for i, text in enumerate(texts) if text.strip()]
+        for start in range(0, len(readable), CHUNK):
+            part = readable[start : start + CHUNK]
+            query = Query(
+                [texts[i] for i in part],
+                [known[i] for i in part] if known is not None else None,
+                [ids[i] for i in part] if ids is not None else None,
+                vocabulary, members, batch_size,
+            )  # fmt: skip
+            for i, pool in zip(part, self._pool(query, k), strict=True):
+                ranker = self.told if self.told is not None and known is not None and known[i] else self.ranker
+                inside = members.contains if vocabulary == "prefer" and members is not None else None
+                curve = calibration or self.calibration
+                answers[i] = self._choose(pool, ranker, k, inside, bonus, min_score, curve)
+        return answers
+
+    def _pool(self, query: Query, k: int) -> list[Pool]:
+        """Pools of the usual depth, or deeper where more keyphrases are asked for."""
+        pools = Pooler(self.memory, self.sources, k).pool(query) if k > self.depth else self.pooler.pool(query)
+        for text, pool in zip(query.texts, pools, strict=True):
+            self._pools[text] = pool
+            while len(self._pools) > REMEMBERED:
+                self._pools.popitem(last=False)
+        return pools
+
+    def _choose(
+        self, pool: Pool, ranker: Ranker, k: int, inside: Callable[[str], bool] | None, bonus: float,
+        min_score: float | None, calibration: Calibration | None,
+    ) -> Prediction:  # fmt: skip
+        log_odds = ranker.log_odds(pool.features)
+        scores = ranker.probabilities(log_odds)
+        allowed = np.flatnonzero(self._worthy(pool, scores, ranker))
+        preferred = np.array([bonus * inside(phrase) if inside else 0.0 for phrase in pool.phrases])
+        # Equal scores (reciprocal ranks often are) go to the candidate that stands nearer to the top somewhere.
+        nearest = pool.features[:, ranker.names.index("best_rank")]
+        order = allowed[np.lexsort((allowed, -nearest[allowed], -(log_odds + preferred)[allowed]))]
+        shown = [float(scores[i]) if calibration is None else calibration(float(scores[i])) for i in order]
+        kept = [(i, score) for i, score in zip(order, shown, strict=True) if min_score is None or score >= min_score][
+            :k
+        ]
+        return Prediction(
+            [pool.phrases[i] for i, _ in kept], [score for _, score in kept], len(kept) < k,
+            [score for _, score in kept],
+        )  # fmt: skip
+
+    def _worthy(self, pool: Pool, scores: np.ndarray, ranker: Ranker) -> np.ndarray:
+        """Which candidates may be given. New phrases that are not in the text need probability; junk is junk.
+
+        Without a learned ranker there is no probability: such phrases need two sources, and whole words.
+        """
+        column = {name: pool.features[:, place] for place, name in enumerate(ranker.names)}
+        whole = column["known_words"] > 0
+        if ranker.learned:  # noqa: SIM108
+            earned = scores >= np.where(whole, LEAST, BROKEN_LEAST)
+        else:
+            earned = whole & (column["agreement"] > 1)
+        clean = np.array([not is_junk(form) for form in pool.forms], bool)
+        worthy: np.ndarray = (column["known_label"] > 0) | (clean & (earned | (column["stem_in_text"] > 0)))
+        return worthy
+
+    def explain(self, text: str, keyphrases: Sequence[str]) -> list[Explanation]:
+        """Marks each keyphrase as a trained model does, and adds the sources that proposed it, with their ranks."""
+        marks = explain(text, keyphrases, self.labels, self.universe.contains if self.universe is not None else None)
+        pool = self._pools.get(text) or self._pool(Query([text], universe=self.universe), 1)[0]
+        ranks = dict(zip(pool.forms, pool.ranks, strict=True))
+        for mark, phrase in zip(marks, keyphrases, strict=True):
+            mark["sources"] = dict(ranks.get(normalize(phrase), {}))
+        return marks
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Normalized labels of the memory."""
+        return frozenset(self.memory.forms)
+
+    def _universe(self, universe: Universe | PhraseSet | str | Path | None) -> Universe | PhraseSet | None:
+        """Opened once; a generator among the sources reads it with its own tokenizer."""
+        if universe is None or isinstance(universe, (Universe, PhraseSet)):
+            return universe
+        key = str(universe)
+        if key not in self._opened:
+            generators = [source for source in self.sources if isinstance(source, GeneratorSource)]
+            for source in generators:
+                source.universe = source.generator._universe(universe)
+            self._opened[key] = generators[0].universe if generators else PhraseSet(universe)
+        return self._opened[key]
+
+
+def is_junk(form: str) -> bool:
+    """Single letters and stammering: no keyphrase unless it is a known label.
+
+    >>> [is_junk(form) for form in ("x", "red red shoe", "!!", "red shoe")]
+    [True, True, True, False]
+    """
+    words = form.split()
+    letters = sum(map(str.isalnum, form))
+    return letters < 2 or any(one == other for one, other in itertools.pairwise(words))
+
+
+def read_source(path: str | Path) -> dict[str, Ranked]:
+    """A predictions file as a source; phrases without scores get their reciprocal ranks."""
+    return {
+        one.id: [
+            (phrase, one.scores[rank] if one.scores is not None else 1 / (rank + 1))
+            for rank, phrase in enumerate(one.keyphrases)
+        ]
+        for one in read_predictions(check_input(path))
+    }
