@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from decoding_models import WORDS, checkpoint
+from server_process import Server
 
 from pusl import KeyphraseGenerator
 from pusl.baselines.data import TrainingData
@@ -290,3 +291,16 @@ def test_wrong_targets_and_items_are_refused(folder: Path, tmp_path: Path) -> No
         load_checkpoint(folder / "fused")
     assert main(["fuse", "--train", "x", "--update", "y", "--sources", "knn"]) == 2
     assert main(["fuse", "--train", "x", "--out", "y"]) == 2
+
+
+def test_a_service_answers_from_a_fused_folder(folder: Path) -> None:
+    with Server(folder / "fused") as server:
+        server.wait_ready()
+        facts = server.call("GET", "/v1/model")[1]
+        assert (facts["paradigm"], facts["scores"], list(facts["strategies"])) == ("fused", "probability", ["fused"])
+        result = server.ask(["red shoe camera"], k=3, explain=True)[1]["results"][0]
+        assert result["keyphrases"] and all(0 <= score <= 1 for score in result["scores"])
+        assert result["marks"][0]["sources"]
+        told = server.ask(["red shoe camera"], k=3, known=[result["keyphrases"][:1]])[1]["results"][0]
+        assert result["keyphrases"][0] not in told["keyphrases"]
+        assert "proposed by" in server.call("GET", "/")[1]

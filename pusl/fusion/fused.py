@@ -160,7 +160,7 @@ class FusedGenerator:
         if k < 1 or batch_size < 1:
             raise InputError(f"k is {k} and batch_size {batch_size}; both must be at least 1")
         for name in ("strategy", "num_beams", "temperature", "allow_repeats"):
-            if others.get(name):
+            if others.get(name) and others[name] != self.paradigm:
                 raise InputError(f"a fused model ranks what its sources propose; it has no {name}")
         for name, values in (("known", known), ("ids", ids)):
             if values is not None and len(values) != len(texts):
@@ -237,6 +237,17 @@ class FusedGenerator:
         for mark, phrase in zip(marks, keyphrases, strict=True):
             mark["sources"] = dict(ranks.get(normalize(phrase), {}))
         return marks
+
+    def info(self) -> dict[str, Any]:
+        """What a service tells about the model."""
+        names = ", ".join(source.name for source in self.sources)
+        return {
+            "paradigm": self.paradigm,
+            "strategies": {self.paradigm: f"One ranking of what all sources propose: {names}."},
+            "vocabularies": list(VOCABULARIES) if self.universe is not None else ["open"],
+            "scores": "probability" if self.ranker.learned else "reciprocal ranks",
+            "defaults": {"k": int(self.defaults.get("k") or 10), "strategy": self.paradigm},
+        }
 
     @property
     def labels(self) -> frozenset[str]:

@@ -35,7 +35,10 @@ class Inference:
     def info(self) -> dict[str, Any]:
         """What `GET /v1/model` tells."""
         from pusl.decoding.generator import DEFAULT_STRATEGY, STRATEGIES, VOCABULARIES
+        from pusl.fusion.fused import FusedGenerator
 
+        if isinstance(self.generator, FusedGenerator):
+            return {"model": self.name, **self.generator.info()}
         paradigm = self.generator.paradigm
         strategies = STRATEGIES if paradigm == "pusl" else (DEFAULT_STRATEGY[paradigm],)
         return {
@@ -43,6 +46,7 @@ class Inference:
             "paradigm": paradigm,
             "strategies": {name: STRATEGY_HELP.get(name, "") for name in strategies},
             "vocabularies": list(VOCABULARIES) if self.generator.universe is not None else ["open"],
+            "scores": "log-probability",
             "defaults": {
                 "k": int(self.generator.checkpoint.defaults.get("k") or 10),
                 "strategy": DEFAULT_STRATEGY[paradigm],
@@ -69,9 +73,10 @@ class Inference:
 
 def _mark(explanation: Mapping[str, Any]) -> dict[str, Any]:
     seen = explanation["seen"]
-    return {
+    mark = {
         "present": explanation["present"],
         "offsets": explanation["offsets"],
         "new": None if seen is None else not seen,
         "in_universe": explanation["in_universe"],
     }
+    return {**mark, "sources": explanation["sources"]} if "sources" in explanation else mark

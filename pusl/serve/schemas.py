@@ -41,13 +41,16 @@ class Mark(BaseModel):
     offsets: list[list[int]] = Field(description="[start, end) of every occurrence, in characters of the text.")
     new: bool | None = Field(description="No training item had it as a label.")
     in_universe: bool | None = Field(description="It is in the server's universe of real queries.")
+    sources: dict[str, int] | None = Field(
+        default=None, description="A fused model's sources that proposed it, with the rank each gave it."
+    )
 
 
 class KeyphraseResult(BaseModel):
     """Keyphrases of one text, best first."""
 
     keyphrases: list[str]
-    scores: list[float] = Field(description="Log-probability per keyphrase, same order.")
+    scores: list[float] = Field(description="Log-probability per keyphrase (a fused model: probability), same order.")
     exhausted: bool = Field(description="The model had fewer than k different keyphrases to give.")
     marks: list[Mark] | None = Field(default=None, description="Only with `explain`.")
 
