@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -185,7 +186,8 @@ def test_restarted_sequences_side_by_side_equal_rows_of_their_own(tokenizer):
         losses[-1].backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     torch.testing.assert_close(*losses)
-    torch.testing.assert_close(*gradients)
+    older = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 15)  # T5's softmax rounds to float32 there
+    torch.testing.assert_close(*gradients, **({"rtol": 1e-4, "atol": 2e-6} if older else {}))
 
 
 def test_a_restarted_sequence_may_say_every_keyphrase_of_its_item(tokenizer):
