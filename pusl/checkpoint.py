@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pusl.targets import BOK, EOK, PARADIGMS, SEP, TokenIds
-from pusl.tokenizer import add_marks, token_ids
+from pusl import paradigms
+from pusl.paradigms import Paradigm
+from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
 from pusl_eval.files import InputError, open_atomic, write_json
 
 FORMAT = 1
+DEFAULT_PARADIGM = paradigms.get("pusl")
 META_FILE, LABELS_FILE = "pusl.json", "labels.txt.gz"
 FAMILY = ("t5", "mt5")  # other relatives (longt5, umt5) place their position biases elsewhere
 
@@ -41,7 +43,7 @@ class Checkpoint:
 
     model: Any
     tokenizer: Any
-    paradigm: str
+    paradigm: Paradigm
     tokens: TokenIds
     meta: dict[str, Any] = field(default_factory=dict)
     path: Path | None = None
@@ -70,7 +72,7 @@ def scratch_model(shape: str, tokenizer: Any, *, dropout: float = 0.1, seed: int
     return T5ForConditionalGeneration(config)
 
 
-def load_base(name: str, dropout: float | None = None, paradigm: str = "pusl") -> tuple[Any, Any]:
+def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFAULT_PARADIGM) -> tuple[Any, Any]:
     """A hub id or a folder -> (model in fp32, tokenizer), marks added and embeddings fitted to the paradigm."""
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
@@ -110,7 +112,7 @@ def _settle_scale(name: str, model: Any) -> None:
         model.config.scale_decoder_outputs = False
 
 
-def fit_embeddings(model: Any, tokenizer: Any, paradigm: str = "pusl") -> int:
+def fit_embeddings(model: Any, tokenizer: Any, paradigm: Paradigm = DEFAULT_PARADIGM) -> int:
     """Adds the marks to the tokenizer where they are missing, and rows for them to the model.
 
     Spare rows are used first (T5 has 28 above its tokenizer's size), so most models keep their shape;
@@ -135,25 +137,23 @@ def fit_embeddings(model: Any, tokenizer: Any, paradigm: str = "pusl") -> int:
             config.vocab_size = needed
         model.vocab_size = needed
     if new:
-        parts = _parts(model, tokenizer, paradigm)
+        roles = _roles(model, tokenizer, paradigm)
         weights = [model.get_input_embeddings().weight] + ([] if tied else [model.get_output_embeddings().weight])
         for weight in weights:
             trained = weight.detach()[: min(rows, known)]
             mean = trained.mean(0)
-            start = torch.stack([trained[parts[i]] if i in parts else mean for i in range(known, needed)])
+            start = torch.stack([trained[roles[i]] if i in roles else mean for i in range(known, needed)])
             # A little noise of a fixed seed tells the marks from their models and from each other.
             noise = torch.randn(new, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
             weight.data[known:needed] = start + 0.1 * trained.std(0) * noise
     return max(0, int(needed - rows))
 
 
-def _parts(model: Any, tokenizer: Any, paradigm: str) -> dict[int, int]:
-    """Id of each mark that the paradigm writes -> the id whose part it takes."""
+def _roles(model: Any, tokenizer: Any, paradigm: Paradigm) -> dict[int, int]:
+    """Id of each mark that the paradigm writes -> the id of the token whose role it takes."""
     ids = token_ids(tokenizer, model.config)
-    if paradigm == "pusl":
-        return {ids.bok: ids.start, ids.eok: ids.eos}
-    semicolon = tokenizer.get_vocab().get(";")
-    return {} if paradigm == "one2one" or semicolon is None else {ids.sep: semicolon}
+    like = {"bok": ids.start, "eok": ids.eos, "sep": tokenizer.get_vocab().get(";")}
+    return {getattr(ids, mark): like[mark] for mark in paradigm.marks if like[mark] is not None}
 
 
 def _grown_embedding(module: Any, rows: int) -> Any:
@@ -211,7 +211,8 @@ def load_checkpoint(folder: str | Path, device: str | None = None) -> Checkpoint
             raise InputError(f"{folder}: the model cannot be loaded ({_first_line(error)})") from None
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).eval()
-    return Checkpoint(model, tokenizer, meta["paradigm"], token_ids(tokenizer, model.config), meta, folder)
+    tokens = token_ids(tokenizer, model.config)
+    return Checkpoint(model, tokenizer, paradigms.get(meta["paradigm"]), tokens, meta, folder)
 
 
 def read_meta(folder: str | Path) -> dict[str, Any]:
@@ -225,8 +226,8 @@ def read_meta(folder: str | Path) -> dict[str, Any]:
         meta = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(meta, dict) or meta.get("paradigm") not in PARADIGMS:
-        raise InputError(f"{path}: 'paradigm' must be one of {', '.join(PARADIGMS)}")
+    if not isinstance(meta, dict) or meta.get("paradigm") not in paradigms.names():
+        raise InputError(f"{path}: 'paradigm' must be one of {', '.join(paradigms.names())}")
     if meta.get("format", FORMAT) > FORMAT:
         raise InputError(f"{path}: format {meta['format']} is newer than this PUSL knows ({FORMAT}); update PUSL")
     return meta

@@ -12,19 +12,20 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pusl_eval.files import InputError, check_input
 
 Config = TypeVar("Config")
+Choices = Sequence[str] | Callable[[], Sequence[str]] | None
 
 
 def option(
-    default: Any, help: str, choices: Sequence[str] | None = None, minimum: float | None = None, flag: str | None = None
+    default: Any, help: str, choices: Choices = None, minimum: float | None = None, flag: str | None = None
 ) -> Any:
-    """A dataclass field that knows its help text, its allowed values and its flag.
+    """A dataclass field that knows its help text, its allowed values (or where to ask for them) and its flag.
 
     >>> @dataclasses.dataclass
     ... class Demo:
@@ -50,8 +51,9 @@ def add_flags(parser: argparse.ArgumentParser, cls: type, skip: Sequence[str] = 
         if kind is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         else:
-            metavar = None if meta["choices"] else {int: "N", float: "X"}.get(kind, field.name.upper())
-            parser.add_argument(flag, type=kind, choices=meta["choices"], metavar=metavar, **common)
+            choices = _choices(meta)
+            metavar = None if choices else {int: "N", float: "X"}.get(kind, field.name.upper())
+            parser.add_argument(flag, type=kind, choices=choices, metavar=metavar, **common)
 
 
 def build(cls: type[Config], args: argparse.Namespace | Mapping[str, Any], path: str | Path | None = None) -> Config:
@@ -88,11 +90,17 @@ def check(config: Config) -> Config:
     """The config itself if every option has an allowed value, else an InputError that names the field."""
     for field in dataclasses.fields(typing.cast(Any, config)):
         value, meta = getattr(config, field.name), field.metadata
-        if meta.get("choices") and value is not None and value not in meta["choices"]:
-            raise InputError(f"'{field.name}' is {value!r}; allowed: {', '.join(map(str, meta['choices']))}")
+        choices = _choices(meta)
+        if choices and value is not None and value not in choices:
+            raise InputError(f"'{field.name}' is {value!r}; allowed: {', '.join(map(str, choices))}")
         if meta.get("minimum") is not None and value is not None and value < meta["minimum"]:
             raise InputError(f"'{field.name}' is {value}; it must be at least {meta['minimum']}")
     return config
+
+
+def _choices(meta: Mapping[str, Any]) -> Sequence[str] | None:
+    choices: Choices = meta.get("choices")
+    return choices() if callable(choices) else choices
 
 
 def _plain(hint: Any) -> type:

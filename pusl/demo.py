@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pusl import paradigms
 from pusl.config import option
 from pusl_eval.budgets import budget
 from pusl_eval.files import InputError, write_json
 
-SYSTEMS = {"one2seq": "One2Seq", "pusl": "PUSL"}
+SYSTEMS = {name: paradigms.get(name).title for name in ("one2seq", "pusl")}
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,33 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from pusl.targets import BOK, EOK, SEP, TokenIds
 from pusl_eval.files import InputError
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"
+BOK, EOK, SEP = "<bok>", "<eok>", "<sep>"
 SMALLEST_VOCABULARY = 3 + 256  # pad, eos, unk and the bytes
 SENTENCES = 300_000  # the vocabulary is learned from a random sample of this many lines
+
+
+@dataclass(frozen=True)
+class TokenIds:
+    """The ids that structure a target; `start` is the decoder's first input."""
+
+    pad: int
+    eos: int
+    bok: int
+    eok: int
+    sep: int
+    start: int
+
+    @property
+    def control(self) -> frozenset[int]:
+        """Ids that never stand inside a keyphrase."""
+        return frozenset((self.pad, self.eos, self.bok, self.eok, self.sep))
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int = 8000, *, marks: bool = True) -> Any:
@@ -134,3 +152,20 @@ def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[
         list(texts), add_special_tokens=False, return_attention_mask=False, split_special_tokens=True, verbose=False
     )["input_ids"]
     return [[*row[: max_length - 1], tokenizer.eos_token_id] for row in ids]
+
+
+def encode_keyphrases(tokenizer: Any, keyphrases: Sequence[str], tokens: TokenIds) -> list[list[int]]:
+    """Each keyphrase alone -> its ids, without EOS. A mark written out in the text (`<eok>`) is text."""
+    if not keyphrases:
+        return []
+    rows = tokenizer(
+        list(keyphrases), add_special_tokens=False, return_attention_mask=False, split_special_tokens=True,
+        verbose=False,
+    )["input_ids"]  # fmt: skip
+    control = tokens.control
+    return [[token for token in row if token not in control] for row in rows]
+
+
+def decode_each(tokenizer: Any, phrases: Sequence[Sequence[int]]) -> list[str]:
+    """Ids of several phrases -> their texts."""
+    return [str(text) for text in tokenizer.batch_decode([list(phrase) for phrase in phrases])] if phrases else []

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
+from pusl import paradigms
 from pusl.checkpoint import Checkpoint, scratch_model
-from pusl.targets import TokenIds
-from pusl.tokenizer import token_ids, train_tokenizer
+from pusl.tokenizer import TokenIds, token_ids, train_tokenizer
 
 IDS = TokenIds(pad=0, eos=1, bok=97, eok=98, sep=99, start=0)
 WORDS = ("red", "blue", "green", "shoe", "boot", "drone", "camera", "zeto", "bavix", "phone", "case", "lamp", "table")
@@ -67,4 +67,4 @@ def checkpoint(paradigm: str = "pusl", seed: int = 0) -> Checkpoint:
     marks = token_ids(tokenizer(), model.config)
     with torch.no_grad():
         model.lm_head.weight[[marks.eos, marks.eok, marks.sep]] *= 3
-    return Checkpoint(model, tokenizer(), paradigm, marks, {"defaults": {"max_phrase_tokens": 5}})
+    return Checkpoint(model, tokenizer(), paradigms.get(paradigm), marks, {"defaults": {"max_phrase_tokens": 5}})

@@ -9,10 +9,12 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pusl import paradigms
 from pusl.checkpoint import scratch_model
-from pusl.targets import build_rows
+from pusl.paradigms import One2One
+from pusl.paradigms.pusl import segments
 from pusl.tokenizer import token_ids, train_tokenizer
-from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, segments, target_lengths
+from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, target_lengths
 from pusl.training.objective import IGNORED, with_loss, without_loss
 from pusl_eval.files import InputError
 
@@ -114,7 +116,7 @@ def test_too_few_items_for_a_step_is_an_input_error():
 
 
 def test_padding_goes_to_a_multiple_and_is_ignored(tokenizer):
-    batch = Collator("pusl", token_ids(tokenizer), multiple=8, learn_bok=True)(items(tokenizer))
+    batch = Collator(paradigms.get("pusl"), token_ids(tokenizer), multiple=8, learn_bok=True)(items(tokenizer))
     for name in ("input_ids", "labels"):
         assert batch[name].shape[1] % 8 == 0
     assert ((batch["input_ids"] == 0) == (batch["attention_mask"] == 0)).all()
@@ -129,15 +131,15 @@ def test_planned_target_lengths_are_the_real_ones(tokenizer, paradigm):
     batch = items(tokenizer, 20)
     totals = np.array([sum(map(len, item.phrases)) for item in batch])
     counts = np.array([len(item.phrases) for item in batch])
-    labels = Collator(paradigm, token_ids(tokenizer), multiple=1, learn_bok=True)(batch)["labels"]
-    assert (labels != IGNORED).sum(1).tolist() == target_lengths(totals, counts, paradigm, 256).tolist()
+    labels = Collator(paradigms.get(paradigm), token_ids(tokenizer), multiple=1, learn_bok=True)(batch)["labels"]
+    assert (labels != IGNORED).sum(1).tolist() == target_lengths(totals, counts, paradigms.get(paradigm), 256).tolist()
 
 
 def naive_pairs(model, batch, tokens):
     """The document repeated for every keyphrase, through Hugging Face's own forward and loss."""
     total = 0.0
     for item in batch:
-        for row in build_rows(item.phrases, tokens):
+        for row, _ in One2One().sequences(item.phrases, tokens, 256):
             out = model(input_ids=torch.tensor([item.source]), labels=torch.tensor([row]))
             total = total + out.loss * len(row)
     return total
@@ -154,7 +156,7 @@ def test_one2one_side_by_side_equals_repeated_pairs(tokenizer, attention):
     wanted = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
     model = with_loss(model).train()
-    inputs = Collator("one2one", tokens)(batch)
+    inputs = Collator(paradigms.get("one2one"), tokens)(batch)
     for name in ("batch_number", "items"):
         inputs.pop(name)
     loss = model(**inputs)["loss"]
@@ -182,7 +184,7 @@ def test_restarted_sequences_side_by_side_equal_rows_of_their_own(tokenizer):
     losses, gradients = [], []
     for batch in (whole, alone):
         model.zero_grad()
-        losses.append(_summed(model, Collator("pusl", tokens)(batch)))
+        losses.append(_summed(model, Collator(paradigms.get("pusl"), tokens)(batch)))
         losses[-1].backward()
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     torch.testing.assert_close(*losses)
@@ -192,7 +194,7 @@ def test_restarted_sequences_side_by_side_equal_rows_of_their_own(tokenizer):
 
 def test_a_restarted_sequence_may_say_every_keyphrase_of_its_item(tokenizer):
     item = Item([5, 1], [[10, 11], [12], [13]], restarts=[False, True, False])
-    batch = Collator("pusl", token_ids(tokenizer), order_free=True, multiple=1)([item])
+    batch = Collator(paradigms.get("pusl"), token_ids(tokenizer), order_free=True, multiple=1)([item])
     labels, allowed = batch["labels"][0].tolist(), [sorted(set(row) - {-1}) for row in batch["allowed"].tolist()]
     assert batch["blocks"][0].tolist() == [0] * 4 + [1] * 6
     counted = [label for label in labels if label != IGNORED]
@@ -205,8 +207,8 @@ def test_a_restarted_sequence_may_say_every_keyphrase_of_its_item(tokenizer):
 def test_loss_at_target_positions_only_equals_hugging_face(tokenizer, paradigm, learn_bok):
     tokens = token_ids(tokenizer)
     model = scratch_model("tiny", tokenizer, dropout=0.0, seed=0)
-    inputs = Collator(paradigm, tokens, learn_bok=learn_bok)(items(tokenizer, 6))
-    whole = Collator(paradigm, tokens, learn_bok=True)(items(tokenizer, 6))["labels"]
+    inputs = Collator(paradigms.get(paradigm), tokens, learn_bok=learn_bok)(items(tokenizer, 6))
+    whole = Collator(paradigms.get(paradigm), tokens, learn_bok=True)(items(tokenizer, 6))["labels"]
     plain = model(
         input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=inputs["labels"],
         decoder_input_ids=model._shift_right(whole),
@@ -223,7 +225,8 @@ def test_bok_is_read_but_not_learned_unless_asked_for(tokenizer, order_free, res
     tokens = token_ids(tokenizer)
     item = Item([5, 1], [[10, 11], [12]], restarts=restarts)
     plain, paper = (
-        Collator("pusl", tokens, order_free=order_free, multiple=1, learn_bok=learn)([item]) for learn in (False, True)
+        Collator(paradigms.get("pusl"), tokens, order_free=order_free, multiple=1, learn_bok=learn)([item])
+        for learn in (False, True)
     )
     assert paper["labels"][0].tolist() == [tokens.bok, 10, 11, tokens.eok, tokens.bok, 12, tokens.eok]
     assert plain["labels"][0].tolist() == [IGNORED, 10, 11, tokens.eok, IGNORED, 12, tokens.eok]
@@ -236,7 +239,7 @@ def test_bok_is_read_but_not_learned_unless_asked_for(tokenizer, order_free, res
 
 def test_order_free_batches_allow_at_least_the_label(tokenizer):
     for paradigm in ("groov", "pusl"):
-        batch = Collator(paradigm, token_ids(tokenizer), order_free=True)(items(tokenizer, 6, (2, 6)))
+        batch = Collator(paradigms.get(paradigm), token_ids(tokenizer), order_free=True)(items(tokenizer, 6, (2, 6)))
         labels = batch["labels"][batch["labels"] != IGNORED]  # (N,)
         assert batch["allowed"].shape[0] == len(labels)
         assert (batch["allowed"] == labels[:, None]).any(1).all()
@@ -247,5 +250,5 @@ def test_long_targets_are_cut_to_whole_keyphrases(tokenizer):
     tokens = token_ids(tokenizer)
     item = Item([5, 1], [[10, 11, 12]] * 10)
     for paradigm, each in (("one2one", 4), ("one2seq", 4), ("pusl", 5)):
-        labels = Collator(paradigm, tokens, max_target_length=22, multiple=1)([item])["labels"]
+        labels = Collator(paradigms.get(paradigm), tokens, max_target_length=22, multiple=1)([item])["labels"]
         assert labels.shape[1] == 22 // each * each

@@ -18,7 +18,7 @@ from pusl.decoding.logits_processor import TopKKeyphrasesLogitsProcessor
 from pusl.decoding.plans import Ranked
 from pusl.decoding.rules import Rules
 from pusl.decoding.search import search_phrases
-from pusl.targets import split_ids
+from pusl.paradigms import One2Seq, Pusl
 from pusl_eval.files import InputError
 
 KINDS = list(itertools.product(("relu", "gated-gelu", "gated-silu"), (True, False)))
@@ -33,7 +33,7 @@ def test_greedy_tokens_are_those_of_generate(seed, feed_forward, tied):
         **padded_batch(texts), logits_processor=LogitsProcessorList([rule]), max_new_tokens=rule.max_new_tokens,
         do_sample=False,
     )  # fmt: skip
-    expected = [split_ids(row.tolist(), "pusl", IDS) for row in out]
+    expected = [Pusl().split(row.tolist(), IDS) for row in out]
     found = decode_sequences(Engine(model), texts, Rules(IDS, True, k, cap), slots=3)  # fewer slots than texts
     assert [[list(phrase.ids) for phrase in phrases] for phrases in found] == expected
 
@@ -65,8 +65,8 @@ def test_one2seq_tokens_are_those_of_generate(seed):
     out = model.generate(**padded_batch(texts), max_new_tokens=25, do_sample=False, bad_words_ids=banned)
     found = decode_sequences(Engine(model), texts, Rules(IDS, False, 100, 25), slots=4)
     for row, phrases in zip(out, found, strict=True):
-        if IDS.eos in row[1:] and [] not in split_ids(row.tolist(), "one2seq", IDS):
-            assert split_ids(row.tolist(), "one2seq", IDS) == [list(phrase.ids) for phrase in phrases]
+        if IDS.eos in row[1:] and [] not in One2Seq().split(row.tolist(), IDS):
+            assert One2Seq().split(row.tolist(), IDS) == [list(phrase.ids) for phrase in phrases]
 
 
 class WholePhrases(LogitsProcessor):
@@ -103,7 +103,7 @@ def test_beam_hypotheses_are_those_of_generate(seed):
     )
     for item, plan in enumerate(plans):
         rows = out.sequences[item * beams : (item + 1) * beams].tolist()
-        expected = [tuple(split_ids(row, "one2seq", IDS)[0]) for row in rows]
+        expected = [tuple(One2Seq().split(row, IDS)[0]) for row in rows]
         scores = out.sequences_scores[item * beams : (item + 1) * beams].tolist()
         assert [phrase.ids for phrase in plan.phrases()] == expected
         assert [phrase.logprob for phrase in plan.phrases()] == pytest.approx(scores, abs=1e-4)

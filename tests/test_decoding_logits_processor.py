@@ -8,7 +8,7 @@ from decoding_models import IDS, padded_batch, random_t5, random_texts
 from transformers import LogitsProcessorList
 
 from pusl import TopKKeyphrasesLogitsProcessor
-from pusl.targets import split_ids
+from pusl.paradigms import Pusl
 from pusl_eval.files import InputError
 
 
@@ -51,7 +51,7 @@ def test_generate_gives_exactly_k(how):
         max_new_tokens=limit.max_new_tokens, **how,
     )  # fmt: skip
     for row in out.tolist():
-        phrases = split_ids(row, "pusl", IDS)
+        phrases = Pusl().split(row, IDS)
         assert len(phrases) == 4
         assert all(1 <= len(phrase) <= 3 for phrase in phrases)
         assert row.index(IDS.eos) == max(i for i, token in enumerate(row) if token == IDS.eok) + 1

@@ -10,8 +10,8 @@ import pytest
 from pusl.checkpoint import load_labels, read_meta
 from pusl.cli import main
 from pusl.examples import Example, read_examples
-from pusl.posttraining import Selection, complete_example, draw, mean_keyphrases, parse_sources, select
 from pusl.training import TrainConfig, train
+from pusl.training.posttraining import Selection, complete_example, draw, mean_keyphrases, parse_sources, select
 from pusl_eval.files import InputError, write_rows
 from pusl_eval.normalize import normalize
 

@@ -13,13 +13,13 @@ import pytest
 import torch
 from decoding_models import IDS, WORDS, checkpoint, documents, random_t5, random_texts
 
+from pusl import paradigms
 from pusl.catalog.candidates import CandidateLists, score_catalog
 from pusl.checkpoint import save_checkpoint
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine
 from pusl.decoding.generator import KeyphraseGenerator
 from pusl.decoding.scoring import PhraseTree, score_trees
-from pusl.targets import PARADIGMS
 from pusl_eval.files import InputError
 
 
@@ -197,6 +197,6 @@ def test_a_killed_run_continues_to_the_same_bytes(folder: Path) -> None:
 
 
 def test_every_paradigm_can_score() -> None:
-    for paradigm in PARADIGMS:
+    for paradigm in paradigms.names():
         scores = KeyphraseGenerator(checkpoint(paradigm)).score(documents(2), ["lamp", "red shoe"])
         assert all(value < 0 for one in scores for value in one.scores)

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
 
+from pusl import paradigms
 from pusl.checkpoint import (
     fit_embeddings,
     is_tied,
@@ -99,7 +100,7 @@ def test_untied_heads_stay_untied_and_spare_rows_are_used_first(tmp_path, spare,
     plain = train_tokenizer([*TEXTS, "boot; shoe"], 400, marks=False)
     weights = untied_checkpoint(tmp_path / "base", plain, spare)
     known, rows = len(plain), len(plain) + spare
-    model, tokenizer = load_base(str(tmp_path / "base"), paradigm=paradigm)
+    model, tokenizer = load_base(str(tmp_path / "base"), paradigm=paradigms.get(paradigm))
     assert model.get_input_embeddings().num_embeddings == max(rows, known + 3) == model.config.vocab_size
     assert not is_tied(model)
     assert model.encoder.embed_tokens.weight is model.shared.weight is model.decoder.embed_tokens.weight
@@ -153,7 +154,7 @@ def test_a_saved_folder_is_a_plain_hugging_face_checkpoint(tokenizer, tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["T5ForConditionalGeneration"]
     loaded = load_checkpoint(tmp_path)
     assert torch.equal(loaded.model.shared.weight, model.shared.weight) and not loaded.model.training
-    assert loaded.paradigm == "one2seq" and loaded.defaults == {"k": 4} and loaded.tokens == token_ids(tokenizer)
+    assert loaded.paradigm.name == "one2seq" and loaded.defaults == {"k": 4} and loaded.tokens == token_ids(tokenizer)
     assert load_labels(tmp_path) == ["boot", "red shoe"]
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pusl import KeyphraseGenerator
 from pusl.decoding.universe import Universe
-from pusl.targets import encode_keyphrases
-from pusl.tokenizer import token_ids
+from pusl.tokenizer import encode_keyphrases, token_ids
 from pusl_eval.files import InputError
 from pusl_eval.normalize import normalize
 

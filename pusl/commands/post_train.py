@@ -16,8 +16,8 @@ import dataclasses
 import sys
 
 from pusl.config import add_flags, build
-from pusl.posttraining import Selection
 from pusl.training.config import TrainConfig
+from pusl.training.posttraining import Selection
 from pusl_eval.files import InputError
 
 INHERITED = (
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from pusl.process import prepare_process
 
     prepare_process(args.threads, keep_memory=True)
-    from pusl.posttraining import post_train
     from pusl.training import TrainingError
+    from pusl.training.posttraining import post_train
 
     given = {"epochs": 3.0, **vars(args)}  # paper: 3 epochs
     names = {field.name for field in dataclasses.fields(TrainConfig)} - set(INHERITED) | {"train"}

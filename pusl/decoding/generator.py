@@ -26,14 +26,12 @@ from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
 from pusl.fusion.folder import is_fused
-from pusl.targets import decode_each, encode_keyphrases, split_ids
-from pusl.tokenizer import encode_texts
+from pusl.paradigms import STRATEGIES
+from pusl.tokenizer import decode_each, encode_keyphrases, encode_texts
 from pusl_eval.files import InputError
 from pusl_eval.normalize import distinct, normalize
 
-STRATEGIES = ("sequence", "beam")
 VOCABULARIES = ("open", "prefer", "closed")
-DEFAULT_STRATEGY = {"pusl": "beam", "one2one": "beam", "one2seq": "sequence", "groov": "sequence"}
 DEFAULT_SOURCE_LENGTH = 256
 SEQUENCE_BEAMS = 4
 MOST_BEAMS = 64  # an item that has fewer than k phrases with this many beams is exhausted
@@ -134,8 +132,9 @@ class KeyphraseGenerator:
             calibration: overrides the generator's own.
         """
         calibration = calibration or self.calibration
-        strategy = strategy or DEFAULT_STRATEGY[self.paradigm]
-        _check("strategy", strategy, STRATEGIES)
+        if strategy is not None:
+            _check("strategy", strategy, STRATEGIES)
+        strategy = self.paradigm.choose_strategy(strategy)
         _check("vocabulary", vocabulary, VOCABULARIES)
         for name, value, least in (("k", k, 1), ("batch_size", batch_size, 1), ("num_beams", num_beams or 1, 1)):
             if value < least:
@@ -154,7 +153,7 @@ class KeyphraseGenerator:
         readable = [i for i, text in enumerate(texts) if text.strip()]
         source = encode_texts(self.tokenizer, [texts[i] for i in readable], self.max_source_length)
         given_before = [known[i] for i in readable] if known is not None else None
-        own = self.paradigm in ("one2seq", "groov")
+        own = self.paradigm.ends_itself
         room = KNOWN_PHRASES if own and known is not None else 0
         search = Search(k + room, strategy, allow_repeats, batch_size, num_beams, floor)
         if own and strategy != "sequence" and temperature == 0:
@@ -163,7 +162,7 @@ class KeyphraseGenerator:
             keys = [zlib.crc32(texts[i].encode()) for i in readable]
             found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
             found = [self._filtered(given, vocabulary, phrases) for given in found]
-        elif allow_repeats and self.paradigm == "pusl" and vocabulary == "open":
+        elif allow_repeats and self.paradigm.endless and vocabulary == "open":
             found = self._sequences(source, search, Sampling(), [0] * len(source))
         else:
             found = self._search(source, search, self._rule(vocabulary, phrases, bonus), given_before)
@@ -219,20 +218,20 @@ class KeyphraseGenerator:
     def _rule(self, vocabulary: str, universe: Universe | None, bonus: float) -> UniverseRule | None:
         if vocabulary == "open" or universe is None:
             return None
-        end = self.tokens.eok if self.paradigm == "pusl" else self.tokens.eos
+        end = getattr(self.tokens, self.paradigm.final)
         cost = None if vocabulary == "closed" else bonus
         return UniverseRule(universe, end, self.engine.vocab_size, cost, self.engine.device)
 
     def _rules(self, k: int) -> Rules:
-        return Rules(self.tokens, self.paradigm == "pusl", k, self.max_phrase_tokens, self.banned)
+        return Rules(self.tokens, self.paradigm.endless, k, self.max_phrase_tokens, self.banned)
 
     def _sequences(
         self, source: list[list[int]], search: Search, sampling: Sampling, keys: list[int]
     ) -> list[list[Phrase]]:
-        """One decoded sequence per text; without repeats a PUSL model gets twice as many slots to fill."""
+        """One decoded sequence per text; without repeats an endless model gets twice as many slots to fill."""
         if not source:
             return []
-        slots = search.k if search.allow_repeats or self.paradigm != "pusl" else 2 * search.k
+        slots = 2 * search.k if self.paradigm.endless and not search.allow_repeats else search.k
         found = decode_sequences(
             self.engine, source, self._rules(slots), slots=search.batch_size, sampling=sampling, keys=keys
         )
@@ -251,7 +250,7 @@ class KeyphraseGenerator:
         found = []
         for plan in plans:
             sequences = [
-                (one.logprob, [Phrase(tuple(ids), 0.0) for ids in split_ids(one.ids, "one2seq", self.tokens) if ids])
+                (one.logprob, [Phrase(tuple(ids), 0.0) for ids in self.paradigm.split(one.ids, self.tokens) if ids])
                 for one in plan.phrases()
             ]
             found.append(sum_over_beams(sequences, self._form))
@@ -291,7 +290,7 @@ class KeyphraseGenerator:
         known: Sequence[Sequence[str]] | None = None,
     ) -> list[list[Phrase]]:
         """Phrase searches, grouped by width: known phrases may fill as many beams as there are of them."""
-        if search.strategy == "sequence" and self.paradigm == "pusl":
+        if search.strategy == "sequence":
             beams = search.num_beams or SEQUENCE_BEAMS
         else:
             beams = max(search.num_beams or 0, search.k + max(2, search.k // 4))
@@ -318,8 +317,8 @@ class KeyphraseGenerator:
         known: Sequence[Sequence[str]] | None,
     ) -> list[list[Phrase]]:
         """Phrase searches; items that fall short of k are searched again with more beams before they give up."""
-        k, strategy = search.k, search.strategy if self.paradigm == "pusl" else "beam"
-        before = [self._known_ids(phrases) for phrases in known] if known and self.paradigm == "pusl" else None
+        k, strategy = search.k, search.strategy
+        before = [self._known_ids(phrases) for phrases in known] if known and self.paradigm.reads_known else None
         forms = [self._form_outside(phrases) for phrases in known or ()]
         pending = list(range(len(source)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pusl.targets import TokenIds
+from pusl.tokenizer import TokenIds
 
 
 @dataclass(frozen=True)

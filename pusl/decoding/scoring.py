@@ -23,8 +23,7 @@ import torch
 
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine, Pool, padded
-from pusl.targets import encode_keyphrases
-from pusl.tokenizer import encode_texts
+from pusl.tokenizer import encode_keyphrases, encode_texts
 from pusl_eval.files import InputError
 
 if TYPE_CHECKING:
@@ -101,20 +100,18 @@ def score_candidates(
     if not texts:
         return []
     spelled = list(dict.fromkeys(phrase for phrases in lists for phrase in phrases))
-    tokens, marks = generator.tokens, generator.paradigm == "pusl"
+    tokens, paradigm = generator.tokens, generator.paradigm
     rows = dict(zip(spelled, encode_keyphrases(generator.tokenizer, spelled, tokens), strict=True))
-    start = [tokens.start, tokens.bok] if marks else [tokens.start]
     trees, shared = [], {}
     for number, phrases in enumerate(lists):
-        behind = generator._known_ids(known[number]) if known is not None and marks else []
-        opening = [*start, *(token for phrase in behind for token in (*phrase, tokens.eok, tokens.bok))]
+        told = generator._known_ids(known[number]) if known is not None and paradigm.reads_known else []
+        opening = paradigm.prefix(tokens, told)
         key = (tuple(opening), tuple(phrases))
         if key not in shared:
             shared[key] = PhraseTree(opening, [rows[phrase] for phrase in phrases])
         trees.append(shared[key])
-    ends = {"pusl": [tokens.eok], "one2one": [tokens.eos]}.get(generator.paradigm, [tokens.sep, tokens.eos])
     source = encode_texts(generator.tokenizer, list(texts), generator.max_source_length)
-    found = score_trees(generator.engine, source, trees, ends, batch_size)
+    found = score_trees(generator.engine, source, trees, paradigm.ends(tokens), batch_size)
     calibration = calibration or generator.calibration
     return [
         PhraseScores(

@@ -24,8 +24,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from pusl.targets import encode_keyphrases
-from pusl.tokenizer import token_ids
+from pusl.tokenizer import encode_keyphrases, token_ids
 from pusl_eval.files import InputError, check_input
 from pusl_eval.normalize import normalize
 from pusl_eval.records import read_label_file

@@ -34,22 +34,21 @@ class Inference:
 
     def info(self) -> dict[str, Any]:
         """What `GET /v1/model` tells."""
-        from pusl.decoding.generator import DEFAULT_STRATEGY, STRATEGIES, VOCABULARIES
+        from pusl.decoding.generator import VOCABULARIES
         from pusl.fusion.fused import FusedGenerator
 
         if isinstance(self.generator, FusedGenerator):
             return {"model": self.name, **self.generator.info()}
         paradigm = self.generator.paradigm
-        strategies = STRATEGIES if paradigm == "pusl" else (DEFAULT_STRATEGY[paradigm],)
         return {
             "model": self.name,
-            "paradigm": paradigm,
-            "strategies": {name: STRATEGY_HELP.get(name, "") for name in strategies},
+            "paradigm": paradigm.name,
+            "strategies": {name: STRATEGY_HELP.get(name, "") for name in paradigm.strategies},
             "vocabularies": list(VOCABULARIES) if self.generator.universe is not None else ["open"],
             "scores": "log-probability",
             "defaults": {
                 "k": int(self.generator.checkpoint.defaults.get("k") or 10),
-                "strategy": DEFAULT_STRATEGY[paradigm],
+                "strategy": paradigm.choose_strategy(None),
             },
         }
 

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pusl.targets import TokenIds, allowed_sets, build_rows, build_target
+from pusl.paradigms import Paradigm
+from pusl.tokenizer import TokenIds
 from pusl.training.losses import UNUSED
 from pusl.training.objective import IGNORED
 from pusl_eval.files import InputError
@@ -43,7 +44,7 @@ class Item:
     source: Sequence[int] | np.ndarray
     phrases: list[list[int]]
     batch: int = 0
-    restarts: list[bool] | None = None  # PUSL: which phrases open a sequence of their own
+    restarts: list[bool] | None = None  # which phrases open a sequence of their own; None: none can
 
 
 class BatchPlan:
@@ -157,11 +158,11 @@ class PlanSampler:
 class Collator:
     """Items -> tensors for one paradigm. `order_free` asks for the lists of the multi-softmax loss.
 
-    `<bok>` is no answer that has to be learned: the decoder writes it by itself. Counting it all the same
-    (`learn_bok`) makes models from scratch worse at what counts (docs/LOG.md).
+    Marks that the decoder writes by itself (`<bok>`) need not be learned. Counting them in the loss all the
+    same (`learn_bok`) makes models from scratch worse at what counts (docs/LOG.md).
     """
 
-    paradigm: str
+    paradigm: Paradigm
     tokens: TokenIds
     max_target_length: int = 256
     order_free: bool = False
@@ -169,12 +170,13 @@ class Collator:
     learn_bok: bool = False
 
     def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
-        packed = self.paradigm == "one2one" or items[0].restarts is not None
-        rows = [self._packed(item) if packed else self._sequence(item) for item in items]
+        rows = [self._row(item) for item in items]
         source = _pad([item.source for item in items], self.tokens.pad, self.multiple)  # (B, S)
         lengths = torch.tensor([len(item.source) for item in items])
         labels = _pad([row["labels"] for row in rows], IGNORED, self.multiple)  # (B, T)
-        counted = (labels != self.tokens.bok) | self.learn_bok
+        counted = torch.ones_like(labels, dtype=torch.bool)
+        for mark in () if self.learn_bok else self.paradigm.unlearned:
+            counted &= labels != getattr(self.tokens, mark)
         batch = {
             "input_ids": source,
             "attention_mask": (torch.arange(source.shape[1]) < lengths[:, None]).long(),
@@ -183,24 +185,20 @@ class Collator:
             "batch_number": items[0].batch,
             "items": len(items),
         }
-        if packed:
+        if self.paradigm.packs_rows or items[0].restarts is not None:
             batch["blocks"] = _pad([row["blocks"] for row in rows], -1, self.multiple)
         if self.order_free:
             allowed = _pad([ids for row in rows for ids in row["allowed"]], UNUSED, 1)  # one row per target token
             batch["allowed"] = allowed[counted[labels != IGNORED]]  # (N, M)
         return batch
 
-    def _sequence(self, item: Item) -> dict[str, Any]:
-        labels, fitted = build_target(item.phrases, self.paradigm, self.tokens, self.max_target_length)
-        row: dict[str, Any] = {"inputs": [self.tokens.start, *labels[:-1]], "labels": labels}
-        if self.order_free:
-            row["allowed"] = allowed_sets(item.phrases, self.paradigm, self.tokens, fitted)
-        return row
-
-    def _packed(self, item: Item) -> dict[str, Any]:
-        """Several sequences side by side in one row; `blocks` tells them apart."""
+    def _row(self, item: Item) -> dict[str, list[Any]]:
+        """An item's sequences side by side; `blocks` tells them apart."""
         row: dict[str, list[Any]] = {"inputs": [], "labels": [], "blocks": [], "allowed": []}
-        for number, (target, allowed) in enumerate(self._targets(item)):
+        sequences = self.paradigm.sequences(
+            item.phrases, self.tokens, self.max_target_length, order_free=self.order_free, restarts=item.restarts
+        )
+        for number, (target, allowed) in enumerate(sequences):
             if len(row["labels"]) + len(target) > self.max_target_length:
                 break
             row["inputs"] += [self.tokens.start, *target[:-1]]
@@ -209,33 +207,10 @@ class Collator:
             row["allowed"] += allowed
         return row
 
-    def _targets(self, item: Item) -> Iterator[tuple[list[int], list[list[int]]]]:
-        """(target ids, allowed sets if they are asked for) of each of an item's sequences."""
-        if item.restarts is None:
-            for target in build_rows(item.phrases, self.tokens, self.max_target_length):
-                yield target, []
-            return
-        for first, last in segments(item.restarts):
-            inside = item.phrases[first:last]
-            target, fitted = build_target(inside, self.paradigm, self.tokens, self.max_target_length)
-            # Phrases of the other sequences are right answers here too: nothing in this one rules them out.
-            order = [*inside, *item.phrases[:first], *item.phrases[last:]]
-            yield target, allowed_sets(order, self.paradigm, self.tokens, fitted) if self.order_free else []
 
-
-def segments(restarts: Sequence[bool]) -> list[tuple[int, int]]:
-    """Where sequences begin and end, given which phrases open one; the first always does.
-
-    >>> segments([False, False, True, False])
-    [(0, 2), (2, 4)]
-    """
-    starts = [0, *(i for i, opens in enumerate(restarts) if opens and i)]
-    return list(zip(starts, [*starts[1:], len(restarts)], strict=True))
-
-
-def target_lengths(phrase_tokens: np.ndarray, phrases: np.ndarray, paradigm: str, limit: int) -> np.ndarray:
-    """Target length of each item from its phrases' ids and number; PUSL marks both ends of a phrase."""
-    return np.minimum(phrase_tokens + phrases * (2 if paradigm == "pusl" else 1), limit)
+def target_lengths(phrase_tokens: np.ndarray, phrases: np.ndarray, paradigm: Paradigm, limit: int) -> np.ndarray:
+    """Target length of each item from its phrases' ids and number, marks included."""
+    return np.minimum(phrase_tokens + phrases * paradigm.marks_per_phrase, limit)
 
 
 def _pad(rows: Sequence[Sequence[int] | np.ndarray], filler: int, multiple: int) -> torch.Tensor:

@@ -10,13 +10,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from pusl import paradigms
 from pusl.checkpoint import SHAPES
 from pusl.config import check, option
 from pusl.examples import Columns
-from pusl.targets import ORDERS, PARADIGMS
+from pusl.paradigms import LOSSES, ORDERS
 from pusl_eval.files import InputError, check_input
 
-LOSSES = ("sequence", "order-free")
 METRICS = ("B@2mu", "B@mu", "F1@O")
 SCRATCH = "scratch:"
 
@@ -31,7 +31,7 @@ MUON_RATE = 1e-2
 class TrainConfig(Columns):
     """Everything that decides a training run."""
 
-    paradigm: str = option("pusl", "what one target is", PARADIGMS)
+    paradigm: str = option("pusl", "what one target is", paradigms.names)
     model: str = option("google-t5/t5-base", "hub id, folder of a T5 checkpoint, or scratch:tiny|mini|small")
     train: str | None = option(None, "training file (JSONL, JSONL.gz, Parquet, CSV): id, text, keyphrases")
     dev: str | None = option(None, "development file, scored during training; without it the last model is kept")
@@ -53,9 +53,11 @@ class TrainConfig(Columns):
     tokens_per_batch: int | None = option(
         None, "padded tokens (source + target) per micro-batch, instead of --batch-size", minimum=16
     )
-    order: str = option("shuffle", "order of keyphrases in a target; shuffle is new every epoch", ORDERS)
+    order: str | None = option(
+        None, "order of keyphrases in a target; shuffle is new every epoch (default: the paradigm's, shuffle)", ORDERS
+    )
     loss: str | None = option(
-        None, "order-free: every valid next token is right (always for groov; also for one2seq and pusl)", LOSSES
+        None, "order-free: every valid next token is right (default: the paradigm's; order-free for groov)", LOSSES
     )
     restart: float = option(
         0.0,
@@ -131,19 +133,15 @@ def resolve(config: TrainConfig) -> TrainConfig:
             f"'max_target_length' is {config.max_target_length}; it must leave room for a keyphrase of "
             f"'max_phrase_tokens' ({config.max_phrase_tokens}) and its two marks"
         )
-    loss = config.loss or ("order-free" if config.paradigm == "groov" else "sequence")
-    if config.paradigm == "groov" and (loss != "order-free" or config.order != "shuffle"):
-        raise InputError("groov is defined by --order shuffle and --loss order-free; for other mixtures use one2seq")
-    if config.paradigm == "one2one" and loss == "order-free":
-        raise InputError("'loss' order-free is for one2seq, groov and pusl; one2one has one keyphrase per target")
-    if config.restart and (config.paradigm != "pusl" or config.restart > 1):
-        raise InputError(f"'restart' is {config.restart}; it is a chance from 0 to 1, for the paradigm pusl")
-    if config.learn_bok and config.paradigm != "pusl":
-        raise InputError(f"'learn_bok' is for the paradigm pusl; {config.paradigm} has no <bok>")
+    paradigm = paradigms.get(config.paradigm)
+    paradigm.check(config)
     optimizer = config.optimizer or ("muon" if config.shape else "adamw")
     rate = MUON_RATE if optimizer == "muon" else SCRATCH_RATES.get(config.shape, PRETRAINED_RATE)
-    opened: dict[str, Any] = {"optimizer": optimizer, "lr": rate, "batch_size": 64 if config.shape else 32}
+    opened: dict[str, Any] = {
+        "optimizer": optimizer, "lr": rate, "batch_size": 64 if config.shape else 32,
+        "loss": paradigm.losses[0], "order": paradigm.orders[0],
+    }  # fmt: skip
     if config.shape:
         opened["vocab_size"] = SHAPES[config.shape][-1]
     opened = {name: value for name, value in opened.items() if getattr(config, name) is None}
-    return dataclasses.replace(config, loss=loss, **opened)
+    return dataclasses.replace(config, **opened)

@@ -20,8 +20,7 @@ from torch.utils.data import Dataset
 
 from pusl.checkpoint import save_labels
 from pusl.examples import Example
-from pusl.targets import TokenIds, encode_keyphrases
-from pusl.tokenizer import encode_texts
+from pusl.tokenizer import TokenIds, encode_keyphrases, encode_texts
 from pusl.training.collate import Draw, Item
 from pusl_eval.files import InputError, write_json
 from pusl_eval.normalize import distinct

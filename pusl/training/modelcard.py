@@ -6,15 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pusl import paradigms
 from pusl_eval.budgets import budget
 from pusl_eval.files import open_atomic
 
-PARADIGM_TEXT = {
-    "one2one": "one keyphrase per target; beam search ranks keyphrases",
-    "one2seq": "all keyphrases in one target that the model ends itself",
-    "groov": "all keyphrases in one target, in any order (multi-softmax loss)",
-    "pusl": "an endless sequence of marked keyphrases; the caller decides how many",
-}
 METRIC_TEXT = {"F1@O": "F1@O", "B@mu": "B@μ", "B@2mu": "B@2μ", "K@2mu": "#K@2μ"}
 
 
@@ -33,7 +28,7 @@ def render_card(record: Mapping[str, Any]) -> str:
     lines = [
         f"---\nlibrary_name: transformers\n{base}tags:\n{tags}---\n",
         f"# Keyphrase model ({config['paradigm']})\n",
-        f"Generates keyphrases for a text: {PARADIGM_TEXT[config['paradigm']]}. Made with `pusl train`.\n",
+        f"Generates keyphrases for a text: {paradigms.get(config['paradigm']).summary}. Made with `pusl train`.\n",
         "## Training\n",
         "| | |\n|---|---|",
         f"| base model | `{config['model']}`, {record['parameters'] / 1e6:.1f} M parameters |",

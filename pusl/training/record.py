@@ -146,13 +146,12 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 def check_same(config: TrainConfig, record: RunRecord, out: Path) -> None:
     """A run goes on only with the settings and data it began with."""
-    older = {"learn_bok": config.paradigm == "pusl", "min_keyphrases": 1}  # what runs did that are older than these
-    for name, began in {**older, **record["config"]}.items():
-        now = getattr(config, name, began)
-        if name not in FREE and now != began:
+    for field in dataclasses.fields(config):
+        now, began = getattr(config, field.name), record["config"].get(field.name, field.default)
+        if field.name not in FREE and now != began:
             raise InputError(
-                f"--{name.replace('_', '-')} is {now}, but the run in {out} began with {began}; "
-                "leave the flag away to go on, or pass --force to start again"
+                f"--{field.name.replace('_', '-')} is {now}, but the run in {out} began with {began}; "
+                "omit the flag to resume, or pass --force to start again"
             )
     for name, now in fingerprints(config).items():
         began = record["data"].get(name)

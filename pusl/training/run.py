@@ -26,6 +26,7 @@ from tqdm import tqdm
 from transformers import TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
+from pusl import paradigms
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, scratch_model
 from pusl.examples import read_examples
 from pusl.process import half_amx
@@ -82,11 +83,12 @@ class _Run:
 
     def __init__(self, config: TrainConfig, folder: RunFolder, record: RunRecord, state: PartialState) -> None:
         self.config, self.folder, self.record, self.state = config, folder, record, state
+        self.paradigm = paradigms.get(config.paradigm)
         began = time.perf_counter()
         self.model, self.tokenizer = self._load()
         self.tokens = token_ids(self.tokenizer, self.model.config)
         self._on_main(not is_prepared(folder.data), self._prepare)
-        self.data = PreparedData(folder.data, config.order, config.seed, config.restart)
+        self.data = PreparedData(folder.data, str(config.order), config.seed, config.restart)
         self.summary = self.data.summary
         self.mu = config.mu or self.summary.mu
         columns = config if config.dev else None
@@ -123,7 +125,7 @@ class _Run:
     def _load(self) -> tuple[Any, Any]:
         config = self.config
         if not config.shape:
-            return load_base(config.model, config.dropout, config.paradigm)
+            return load_base(config.model, config.dropout, self.paradigm)
         self._on_main(not self.folder.tokenizer.is_dir(), self._learn_vocabulary)
         from transformers import AutoTokenizer
 
@@ -156,7 +158,7 @@ class _Run:
     def _plan(self) -> BatchPlan:
         config = self.config
         tokens, phrases = self.data.phrase_lengths()
-        targets = target_lengths(tokens, phrases, config.paradigm, config.max_target_length)
+        targets = target_lengths(tokens, phrases, self.paradigm, config.max_target_length)
         assert config.batch_size
         micro = config.accumulation * self.state.num_processes
         return BatchPlan(
@@ -170,7 +172,7 @@ class _Run:
             _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
         every = config.eval_every or max(1, math.ceil(self.max_steps / EVALUATIONS))
         collator = Collator(
-            config.paradigm, self.tokens, config.max_target_length, config.order_free, config.pad_multiple,
+            self.paradigm, self.tokens, config.max_target_length, config.order_free, config.pad_multiple,
             learn_bok=config.learn_bok,
         )  # fmt: skip
         trainer = KeyphraseTrainer(
@@ -191,7 +193,7 @@ class _Run:
 
     def _score(self) -> dict[str, float]:
         assert self.dev
-        checkpoint = Checkpoint(self.trainer.model, self.tokenizer, self.config.paradigm, self.tokens, self._meta())
+        checkpoint = Checkpoint(self.trainer.model, self.tokenizer, self.paradigm, self.tokens, self._meta())
         rank, world = self.state.process_index, self.state.num_processes
         mine = self.dev.predict(checkpoint, rank, world)
         shares = gather_object([mine]) if world > 1 else [mine]

@@ -49,7 +49,7 @@ SETS = {
 
 def marks(vocabulary: int) -> Any:
     """The last ids of the vocabulary as marks."""
-    from pusl.targets import TokenIds
+    from pusl.tokenizer import TokenIds
 
     return TokenIds(pad=0, eos=1, bok=vocabulary - 3, eok=vocabulary - 2, sep=vocabulary - 1, start=0)
 
@@ -162,7 +162,7 @@ class Worker:
         from transformers import LogitsProcessorList
 
         from pusl.decoding.logits_processor import TopKKeyphrasesLogitsProcessor
-        from pusl.targets import split_ids
+        from pusl.paradigms import One2One, Pusl
 
         ids, found = self.ids, []
         size = 64 if self.kind.endswith("2x1") else 32
@@ -181,14 +181,14 @@ class Worker:
                     **inputs, num_beams=BEAMS, num_return_sequences=BEAMS, length_penalty=0.0, max_new_tokens=CAP + 1,
                     do_sample=False, logits_processor=LogitsProcessorList([_whole_phrases(ids)]),
                 )  # fmt: skip
-                rows = [split_ids(row.tolist(), "one2seq", ids)[0] for row in out]
+                rows = [One2One().split(row.tolist(), ids)[0] for row in out]
                 found += [rows[i : i + BEAMS] for i in range(0, len(rows), BEAMS)]
             else:
                 out = self.model.generate(
                     **inputs, logits_processor=LogitsProcessorList([rule]), max_new_tokens=rule.max_new_tokens,
                     do_sample=False,
                 )  # fmt: skip
-                found += [split_ids(row.tolist(), "pusl", ids) for row in out]
+                found += [Pusl().split(row.tolist(), ids) for row in out]
         return found
 
     def _pusl(self, texts: list[list[int]]) -> list[Any]:

@@ -35,7 +35,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "beam": {"strategy": "beam"},
     "beam 2k": {"strategy": "beam", "num_beams": -2},
 }
-ONLY_PUSL = {name for name in WAYS if not name.startswith("beam")}
+ONLY_ENDLESS = {name for name in WAYS if not name.startswith("beam")}
 
 
 def measure(folder: str, texts: list[str], truth: list[list[str]], ways: list[str], args: Any) -> dict[str, Any]:
@@ -43,8 +43,9 @@ def measure(folder: str, texts: list[str], truth: list[list[str]], ways: list[st
     generator = KeyphraseGenerator.from_pretrained(folder, precision=args.precision)
     mu = generator.checkpoint.meta.get("defaults", {}).get("mu") or statistics.mean(map(len, truth))
     small, large = budgets(mu)
-    own = generator.paradigm in ("one2seq", "groov")
-    chosen = ["own sequence"] if own else [way for way in ways if generator.paradigm == "pusl" or way not in ONLY_PUSL]
+    paradigm = generator.paradigm
+    chosen = [way for way in ways if paradigm.endless or way not in ONLY_ENDLESS]
+    chosen = ["own sequence"] if paradigm.ends_itself else chosen
     rows: dict[str, Any] = {}
     for way in chosen:
         options = dict(WAYS.get(way, {}))

@@ -1,11 +1,11 @@
-"""python scripts/bench/training.py --data tate/train.jsonl.gz [--only batches one2one memory]
+"""python scripts/bench/training.py --data tate/train.jsonl.gz [--only batches packing memory]
 
 Speed and memory of training, ours against the plain Hugging Face way, in one run on one machine. The
 model is a random t5-small. CPU seconds of this process are compared (wall seconds stand beside them),
 so that other work on the machine disturbs the ratios less; use one thread for that (OMP_NUM_THREADS=1).
 
 batches  PUSL targets: `Seq2SeqTrainer` with `DataCollatorForSeq2Seq` against `KeyphraseTrainer`.  goal: 1.5x
-one2one  15 keyphrases a document: repeated (document, keyphrase) pairs against one decoder row.   goal: 4x
+packing  15 keyphrases a document: repeated (document, keyphrase) pairs against one decoder row.   goal: 4x
 memory   private memory while a file of 1,000,000 items is read, planned and batched.              goal: flat
 """
 
@@ -29,8 +29,8 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 
 from pusl.checkpoint import scratch_model
 from pusl.examples import Example, read_examples
-from pusl.targets import TokenIds, build_rows, build_target
-from pusl.tokenizer import token_ids, train_tokenizer
+from pusl.paradigms import One2One, Paradigm, Pusl
+from pusl.tokenizer import TokenIds, token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, Draw, Item, PlanSampler, target_lengths
 from pusl.training.data import PreparedData, prepare
 from pusl.training.objective import IGNORED, with_loss, without_loss
@@ -71,8 +71,8 @@ def bench_batches(args: argparse.Namespace, data: PreparedData, tokenizer: Any, 
     """Examples per second of the two trainers, and the loss of the same items in both."""
     tokens = token_ids(tokenizer)
     plain = _PlainItems(data, tokens)
-    collator = Collator("pusl", tokens)
-    plan = _plan(data, "pusl", 256)
+    collator = Collator(Pusl(), tokens)
+    plan = _plan(data, Pusl(), 256)
     rates = {}
     for name in ("plain", "ours"):
         model = scratch_model(args.shape, tokenizer, seed=0)
@@ -113,7 +113,7 @@ def _same_loss(args: argparse.Namespace, plain: Any, data: PreparedData, tokeniz
         logits = model(**{name: batch[name] for name in ("input_ids", "attention_mask", "labels")}).logits  # (B, T, V)
         flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
         theirs = flat.view(len(chosen), -1).sum(1) / (batch["labels"] != IGNORED).sum(1)  # (B,)
-        model, collator, ours = with_loss(model), Collator("pusl", token_ids(tokenizer)), []
+        model, collator, ours = with_loss(model), Collator(Pusl(), token_ids(tokenizer)), []
         for number in chosen:
             inputs = collator([data[Draw(number, 0, 0)]])
             count = (inputs["labels"] != IGNORED).sum()
@@ -138,11 +138,11 @@ class _PlainItems(torch.utils.data.Dataset[dict[str, Any]]):
     def __getitem__(self, number: int) -> dict[str, Any]:
         item = self.data[Draw(int(number), 0, 0)]
         source = [int(token) for token in item.source]
-        labels, _ = build_target(item.phrases, "pusl", self.tokens, 256)
+        labels, _ = Pusl().target(item.phrases, self.tokens, 256)
         return {"input_ids": source, "attention_mask": [1] * len(source), "labels": labels}
 
 
-def _plan(data: PreparedData, paradigm: str, limit: int) -> BatchPlan:
+def _plan(data: PreparedData, paradigm: Paradigm, limit: int) -> BatchPlan:
     totals, counts = data.phrase_lengths()
     return BatchPlan(data.source_lengths(), target_lengths(totals, counts, paradigm, limit), ROWS)
 
@@ -150,7 +150,7 @@ def _plan(data: PreparedData, paradigm: str, limit: int) -> BatchPlan:
 def _padding(plan: BatchPlan, data: PreparedData, plain: _PlainItems) -> dict[str, float]:
     """Share of padded places in a decoder batch, over a whole epoch."""
     totals, counts = data.phrase_lengths()
-    lengths = target_lengths(totals, counts, "pusl", 256)
+    lengths = target_lengths(totals, counts, Pusl(), 256)
     shuffled = np.random.default_rng(0).permutation(len(data))
     random_batches = [shuffled[i : i + ROWS] for i in range(0, len(shuffled), ROWS)]
 
@@ -161,7 +161,7 @@ def _padding(plan: BatchPlan, data: PreparedData, plain: _PlainItems) -> dict[st
     return {"plain": share(random_batches, 1), "ours": share(plan.epoch(0), 8)}
 
 
-def bench_one2one(args: argparse.Namespace, data: PreparedData, tokenizer: Any, folder: Path) -> dict[str, Any]:
+def bench_packing(args: argparse.Namespace, data: PreparedData, tokenizer: Any, folder: Path) -> dict[str, Any]:
     """Forward and backward of 8 documents with 15 keyphrases each."""
     tokens = token_ids(tokenizer)
     words = [phrase for number in range(200) for phrase in data[Draw(number, 0, 0)].phrases]
@@ -170,7 +170,7 @@ def bench_one2one(args: argparse.Namespace, data: PreparedData, tokenizer: Any, 
     pairs = [
         {"input_ids": [int(token) for token in item.source], "attention_mask": [1] * len(item.source), "labels": row}
         for item in items
-        for row in build_rows(item.phrases, tokens)
+        for row, _ in One2One().sequences(item.phrases, tokens, 256)
     ]
     model = scratch_model(args.shape, tokenizer, dropout=0.0, seed=0)
     total = sum(len(pair["labels"]) for pair in pairs)
@@ -183,7 +183,7 @@ def bench_one2one(args: argparse.Namespace, data: PreparedData, tokenizer: Any, 
             (plain(**batch).loss * count / total).backward()
 
     def packed() -> None:
-        inputs = Collator("one2one", tokens)(items)
+        inputs = Collator(One2One(), tokens)(items)
         ours = {name: value for name, value in inputs.items() if name not in ("items", "batch_number")}
         (with_loss(model)(**ours)["loss"] / total).backward()
 
@@ -224,8 +224,8 @@ def bench_memory(args: argparse.Namespace, data: PreparedData, tokenizer: Any, f
         with _Peak() as peak:
             prepare(_many(sample, count), tokenizer, tokens, folder / "m", max_source_length=256, max_phrase_tokens=48)
             big = PreparedData(folder / "m", "shuffle")
-            plan = _plan(big, "pusl", 256)
-            collator = Collator("pusl", tokens)
+            plan = _plan(big, Pusl(), 256)
+            collator = Collator(Pusl(), tokens)
             for draws in islice(PlanSampler(plan), 100):
                 collator([big[draw] for draw in draws])
         size = sum(file.stat().st_size for file in (folder / "m").iterdir())
@@ -272,7 +272,7 @@ def _timed(action: Callable[[], Any]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-PARTS = {"batches": bench_batches, "one2one": bench_one2one, "memory": bench_memory}
+PARTS = {"batches": bench_batches, "packing": bench_packing, "memory": bench_memory}
 
 if __name__ == "__main__":
     main()

@@ -131,7 +131,7 @@ def expected(texts: Sequence[Text], model: Path, k: int) -> dict[str, float | No
         free += _worth(text, text.marginals(), one.keyphrases[:k])
         for label, further in joint.items():
             blind += _worth(text, further, [word for word in one.keyphrases if word != label][:k])
-    if generator.paradigm == "pusl":
+    if generator.paradigm.reads_known:
         pairs = [
             (text, label, further)
             for text, joint in zip(texts, joints, strict=True)

@@ -72,7 +72,7 @@ def main() -> None:
     systems = {}
     for name, folder in named_files(args.models, "--models", "DIR").items():
         generator = KeyphraseGenerator.from_pretrained(folder)
-        if generator.paradigm == "pusl":
+        if generator.paradigm.reads_known:
             systems[f"{name}, told"] = further(generator, items, max(args.k), told=True)
         systems[name] = further(generator, items, max(args.k), told=False)
     found = compare(truth, systems, k=args.k)

@@ -27,19 +27,17 @@ from typing import Any
 
 import numpy as np
 
+from pusl import paradigms
 from pusl.catalog.run import generate_catalog
-from pusl.posttraining import Selection, mean_keyphrases, post_train
 from pusl.training import TrainConfig, train
+from pusl.training.posttraining import Selection, mean_keyphrases, post_train
 from pusl_eval.budgets import budgets
 from pusl_eval.evaluation import evaluate
 from pusl_eval.files import InputError, check_input, open_atomic, write_json
 from pusl_eval.flags import named_files
 
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training settings of its own
-    "one2one": ("One2One", {"paradigm": "one2one"}),
-    "one2seq": ("One2Seq", {"paradigm": "one2seq"}),
-    "groov": ("GROOV", {"paradigm": "groov"}),
-    "pusl": ("PUSL", {"paradigm": "pusl"}),
+    **{name: (paradigms.get(name).title, {"paradigm": name}) for name in ("one2one", "one2seq", "groov", "pusl")},
     "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
     "pusl-re": ("PUSL, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
     "pusl-re2": ("PUSL, restarts .2", {"paradigm": "pusl", "restart": 0.2}),

@@ -31,7 +31,7 @@ def stock_beam(
     if k < 1 or batch_size < 1:
         raise InputError(f"-k {k}, --batch-size {batch_size}: expected at least 1")
     checkpoint = load_checkpoint(model)
-    if checkpoint.paradigm != "one2one":
+    if checkpoint.paradigm.endless or checkpoint.paradigm.ends_itself:
         raise InputError(f"{model} is a {checkpoint.paradigm} model; expected one2one")
     examples, tokenizer = list(read_examples(source)), checkpoint.tokenizer
     defaults = checkpoint.defaults

@@ -136,9 +136,7 @@ def _from_first_run(model: str | Path, meta: dict[str, Any], asked: TrainConfig)
     """Restarts and marks as the model learned them, its optimizer at half its rate (paper) unless asked otherwise."""
     run = Path(model) / "run.json"
     first = json.loads(run.read_text(encoding="utf-8"))["config"] if run.is_file() else {}
-    # pusl.json has them, an older one does not; a run without the last option is older than it and counted <bok>.
-    older = {"restart": 0.0, "learn_bok": bool(first) and meta["paradigm"] == "pusl"}
-    same = {name: meta.get(name, first.get(name, default)) for name, default in older.items()}
+    same = {name: meta.get(name, default) for name, default in (("restart", 0.0), ("learn_bok", False))}
     own = first.get("optimizer", "adamw")
     optimizer = asked.optimizer or own
     rate = float(first.get("lr", PRETRAINED_RATE)) / 2 if asked.lr is None and optimizer == own else asked.lr
