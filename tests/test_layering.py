@@ -84,3 +84,49 @@ def test_public_functions_are_explained_and_typed(name):
 
 def test_tests_are_flat():
     assert not [path for path in (ROOT / "tests").rglob("test_*.py") if path.parent != ROOT / "tests"]
+
+
+PARADIGM_NAMES = {"one2one", "one2seq", "groov", "pusl"}
+
+
+def names_compared(source: str) -> list[int]:
+    """Lines that compare with a paradigm's name, look one up or make it a key, in one way or another."""
+
+    def constants(node: ast.AST) -> set[object]:
+        parts = node.elts if isinstance(node, (ast.Tuple, ast.List, ast.Set)) else [node]
+        return {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        looked: list[ast.AST] = []
+        if isinstance(node, ast.Compare):
+            looked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            # {"pusl": __version__} is about the package.
+            pairs = zip(node.keys, node.values, strict=True)
+            looked = [key for key, value in pairs if key is not None and ast.unparse(value) != "__version__"]
+        elif isinstance(node, ast.Subscript):
+            looked = [node.slice]
+        elif isinstance(node, ast.MatchValue):
+            looked = [node.value]
+        if any(constants(part) & PARADIGM_NAMES for part in looked):
+            lines.append(node.lineno)
+    return lines
+
+
+def test_the_search_for_compared_names_finds_them():
+    for line in (
+        'x = paradigm == "pusl"', 'x = paradigm in ("one2seq", "groov")', 'x = "one2one" != paradigm',
+        'x = {"pusl": 1}', 'x = TABLE["groov"]', 'match paradigm:\n    case "pusl":\n        pass',
+    ):  # fmt: skip
+        assert names_compared(line), line
+    for line in ('x = paradigms.get("pusl")', 'x = {"pusl": __version__}', 'x = name == "t5"'):
+        assert not names_compared(line), line
+
+
+@pytest.mark.parametrize("name", relative([*under("pusl"), *under("scripts")]))
+def test_only_paradigms_know_their_names(name):
+    if (ROOT / name).is_relative_to(ROOT / "pusl" / "paradigms"):
+        return
+    found = names_compared((ROOT / name).read_text(encoding="utf-8"))
+    assert not found, f"lines {found} depend on a paradigm's name: ask the object (pusl/paradigms)"

@@ -30,6 +30,7 @@ from pusl_eval.files import InputError
 
 __all__ = [
     "LOSSES", "ORDERS", "STRATEGIES", "Groov", "One2One", "One2Seq", "Paradigm", "Pusl", "get", "names", "register",
+    "registered",
 ]  # fmt: skip
 
 GROUP = "pusl.paradigms"
@@ -54,10 +55,19 @@ def register(kind: Kind) -> Kind:
 def get(name: str) -> Paradigm:
     """The paradigm of that name, or an InputError that lists the known ones."""
     if name not in _known and name in _installed():
-        register(_installed()[name].load())
+        point = _installed()[name]
+        try:
+            register(point.load())
+        except Exception as error:  # a package of someone else's: whatever it raises, say whose it is
+            raise InputError(f"paradigm '{name}' ({point.value}) cannot be loaded: {error}") from error
     if name not in _known:
         raise InputError(f"paradigm {name!r} is unknown; known: {', '.join(names())}")
     return _known[name]
+
+
+def registered() -> tuple[Paradigm, ...]:
+    """The paradigms this process has loaded."""
+    return tuple(_known.values())
 
 
 def names() -> tuple[str, ...]:

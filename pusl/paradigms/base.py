@@ -148,7 +148,7 @@ class Paradigm:
                 raise InputError(f"'{name}' is {value}; the paradigm {self.name} allows: {', '.join(allowed)}")
         for name in ("restart", "learn_bok"):
             if getattr(options, name) and name not in self.options:
-                raise InputError(f"'{name}' is set, but the paradigm {self.name} does not have it")
+                raise InputError(f"'{name}' is for the paradigm {_having(name)}, not for {self.name}")
 
     def choose_strategy(self, asked: str | None) -> str:
         """The decoding strategy to use: the one asked for, or the default if this paradigm has only that."""
@@ -156,3 +156,10 @@ class Paradigm:
 
     def _opening(self, tokens: TokenIds) -> list[int]:
         return [] if self.opening is None else [getattr(tokens, self.opening)]
+
+
+def _having(option: str) -> str:
+    """Names of the built-in and registered paradigms that understand a training option."""
+    from pusl.paradigms import registered
+
+    return " or ".join(paradigm.name for paradigm in registered() if option in paradigm.options)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pusl.paradigms.base import Paradigm, Phrases
+from pusl.paradigms.base import Paradigm, Phrases, TrainingOptions
 from pusl.tokenizer import TokenIds
+from pusl_eval.files import InputError
 
 
 class One2One(Paradigm):
@@ -26,6 +27,12 @@ class One2One(Paradigm):
     losses = ("sequence",)  # a target with one keyphrase has one order
     packs_rows = True
     strategies = ("beam",)
+
+    def check(self, options: TrainingOptions) -> None:
+        """The order-free loss is about several keyphrases in a target."""
+        if options.loss not in (None, *self.losses):
+            raise InputError(f"'loss' is {options.loss}, but one2one has one keyphrase per target and no order")
+        super().check(options)
 
     def sequences(
         self, phrases: Phrases, tokens: TokenIds, max_length: int, *, order_free: bool = False,

@@ -35,14 +35,15 @@ SHAPES = {  # d_model, d_kv, heads, d_ff, layers, vocabulary
     "tiny": (128, 32, 4, 256, 2, 2003),
 }
 CAP, K, BEAMS = 4, 10, 10
+OURS = "pusl"  # the engine of pusl.decoding, greedy
 LAYOUT = {  # engine: processes, threads
     "generate": (1, 2), "generate 2x1": (2, 1), "ctranslate2": (1, 2), "ctranslate2 int8": (1, 2),
-    "pusl": (2, 1), "pusl int8": (2, 1), "sequence": (2, 1), "beam": (2, 1), "closed beam": (2, 1),
+    OURS: (2, 1), f"{OURS} int8": (2, 1), "sequence": (2, 1), "beam": (2, 1), "closed beam": (2, 1),
     "generate beam": (1, 2), "pusl beam": (2, 1), "pusl beam int8": (2, 1),
 }  # fmt: skip
 SETS = {
-    "greedy": ["generate", "generate 2x1", "ctranslate2", "ctranslate2 int8", "pusl", "pusl int8"],
-    "phrases": ["pusl", "sequence", "beam", "closed beam"],
+    "greedy": ["generate", "generate 2x1", "ctranslate2", "ctranslate2 int8", OURS, f"{OURS} int8"],
+    "phrases": [OURS, "sequence", "beam", "closed beam"],
     "beam": ["generate beam", "pusl beam", "pusl beam int8"],
 }
 
@@ -200,7 +201,7 @@ class Worker:
 
         kind = self.kind.removesuffix(" int8")
         rules = Rules(self.ids, kind != "pusl beam", K, CAP)
-        if kind == "pusl":
+        if kind == OURS:
             found = decode_sequences(self.engine, texts, rules, slots=64)
             return [[list(phrase.ids) for phrase in phrases] for phrases in found]
         plan = Sequential if kind == "sequence" else Ranked
@@ -296,7 +297,7 @@ def bench(shape: str, length: int, names: list[str], args: argparse.Namespace) -
                 said = f"round {turn}: {team.engine}: {len(used)} items in {wall:.1f} s, {cpu:.1f} s of processor time"
                 print(said, file=sys.stderr, flush=True)
                 if turn == 0:
-                    if team.engine in ("generate", "pusl"):
+                    if team.engine in ("generate", OURS):
                         lengths = [sum(len(phrase) + 2 for phrase in phrases) for phrases in result]
                         tokens = round(sum(lengths) / len(lengths))
                     continue
