@@ -34,7 +34,7 @@ class Inference:
 
     def info(self) -> dict[str, Any]:
         """What `GET /v1/model` tells."""
-        from pusl.decoding.generator import VOCABULARIES
+        from pusl.decoding.generator import STRATEGIES, VOCABULARIES
         from pusl.fusion.fused import FusedGenerator
 
         if isinstance(self.generator, FusedGenerator):
@@ -43,7 +43,7 @@ class Inference:
         return {
             "model": self.name,
             "paradigm": paradigm.name,
-            "strategies": {name: STRATEGY_HELP.get(name, "") for name in paradigm.strategies},
+            "strategies": {name: STRATEGY_HELP.get(name, "") for name in STRATEGIES if name in paradigm.strategies},
             "vocabularies": list(VOCABULARIES) if self.generator.universe is not None else ["open"],
             "scores": "log-probability",
             "defaults": {
