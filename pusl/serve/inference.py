@@ -34,8 +34,9 @@ class Inference:
 
     def info(self) -> dict[str, Any]:
         """What `GET /v1/model` tells."""
-        from pusl.decoding.generator import STRATEGIES, VOCABULARIES
+        from pusl.decoding.generator import VOCABULARIES
         from pusl.fusion.fused import FusedGenerator
+        from pusl.paradigms import STRATEGIES
 
         if isinstance(self.generator, FusedGenerator):
             return {"model": self.name, **self.generator.info()}
