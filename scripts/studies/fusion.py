@@ -1,0 +1,229 @@
+"""python scripts/studies/fusion.py DATA --model MODEL --out RUNS [--sources knn svm plt text] [--sizes 50 100 200 500]
+
+Fuses a trained model with other sources on DATA/{train,dev}.jsonl(.gz) and compares everything on all test items: each
+source alone, reciprocal ranks, the fused ranking; B@μ, B@2μ and F1@O in percent, with paired 95% intervals of fused
+against the best single source. With --sizes, fewer dev items are learned from (a learning curve). With --told, items
+are told a fifth of their labels. Nothing is chosen on test items.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pusl.fusion.features import Pool
+from pusl.fusion.fused import FusedGenerator
+from pusl.fusion.learn import collect, fuse, read_labeled, training_rows
+from pusl.fusion.memory import LabeledItem
+from pusl.fusion.ranker import Ranker, fit_ranker
+from pusl.fusion.report import reliability
+from pusl.fusion.sources import GeneratorSource
+from pusl_eval.evaluation import compare
+from pusl_eval.files import write_json
+from pusl_eval.normalize import normalize
+
+Predictions = dict[str, list[str]]
+
+
+def file(data: Path, name: str) -> Path:
+    """DATA/name.jsonl or .jsonl.gz."""
+    plain = data / f"{name}.jsonl"
+    return plain if plain.exists() else data / f"{name}.jsonl.gz"
+
+
+def ranked(pools: Sequence[Pool], items: Sequence[LabeledItem], scores: np.ndarray, k: int) -> Predictions:
+    """The k best candidates of each item by given scores; -inf is no candidate."""
+    found, start = {}, 0
+    for pool, item in zip(pools, items, strict=True):
+        own = scores[start : start + len(pool.forms)]
+        start += len(pool.forms)
+        found[item[0]] = [pool.phrases[i] for i in np.argsort(-own, kind="stable")[:k] if own[i] > -np.inf]
+    return found
+
+
+def rankings(
+    model: FusedGenerator, pools: Sequence[Pool], items: Sequence[LabeledItem], k: int
+) -> dict[str, Predictions]:
+    """Every source alone, and reciprocal ranks."""
+    features = np.concatenate([pool.features for pool in pools])
+    found = {"reciprocal ranks": ranked(pools, items, Ranker(model.ranker.names).log_odds(features), k)}
+    for source in model.sources:
+        own = features[:, model.ranker.names.index(f"{source.name}:reciprocal_rank")]
+        found[source.name] = ranked(pools, items, np.where(own > 0, own, -np.inf), k)
+    return found
+
+
+def generated(model: FusedGenerator, items: Sequence[LabeledItem], k: int, known: Any = None) -> Predictions:
+    """What `pusl generate` gives."""
+    found = model.generate([item[1] for item in items], k, known=known, ids=[item[0] for item in items])
+    return {item[0]: one.keyphrases for item, one in zip(items, found, strict=True)}
+
+
+def table(references: Any, systems: Mapping[str, Predictions], train: Path, seed: int = 0) -> dict[str, Any]:
+    """Percent of every system, and fused against each other one."""
+    done = compare(references, dict(systems), k=["mu", "2mu"], train=train, seed=seed)
+    middle, wide = done["k"]
+    names = (f"B@{middle}", f"B@{wide}", "F1@O")
+    percent = {
+        name: {metric: round(100 * found["scores"]["all"][metric], 2) for metric in names}
+        for name, found in done["systems"].items()
+    }
+    gaps = {}
+    for pair in done["comparisons"]:
+        if "fused" in (pair["a"], pair["b"]):
+            sign, other = (1, pair["b"]) if pair["a"] == "fused" else (-1, pair["a"])
+            scores = pair["scores"]["all"]
+            gaps[other] = {
+                metric: [
+                    round(100 * sign * value, 2)
+                    for value in (
+                        scores[metric]["difference"],
+                        *sorted(scores[metric]["interval"], key=lambda x: sign * x),
+                    )
+                ]
+                for metric in names
+            }
+    return {"k": done["k"], "percent": percent, "fused minus": gaps}
+
+
+def shown(result: Mapping[str, Any]) -> str:
+    """A Markdown table."""
+    percent, gaps = result["percent"], result["fused minus"]
+    names = list(percent["fused"])
+    lines = [
+        "| | " + " | ".join(names) + " | fused minus it, " + ", ".join(names) + " |",
+        "|---|" + "---:|" * 3 + "---|",
+    ]
+    for system, row in percent.items():
+        against = (
+            "; ".join("{:+.1f} [{:.1f}, {:.1f}]".format(*gaps[system][name]) for name in names)
+            if system in gaps
+            else ""
+        )
+        lines.append(f"| {system} | " + " | ".join(f"{row[name]:.1f}" for name in names) + f" | {against} |")
+    return "\n".join(lines)
+
+
+def unseen(items: Sequence[LabeledItem], predictions: Predictions, memory: Mapping[str, int]) -> int:
+    """Right keyphrases that no training item has."""
+    return sum(
+        normalize(phrase) not in memory and normalize(phrase) in set(map(normalize, item[2]))
+        for item in items
+        for phrase in predictions[item[0]]
+    )
+
+
+def told_half(items: Sequence[LabeledItem], share: float = 0.2) -> tuple[list[LabeledItem], list[list[str]]]:
+    """Items with a part of their labels told; the rest stays to be found."""
+    chance, rest, known = random.Random(0), [], []
+    for name, text, phrases in items:
+        count = max(1, round(share * len(phrases)))
+        if len(phrases) > count:
+            told = set(chance.sample(range(len(phrases)), count))
+            known.append([phrase for i, phrase in enumerate(phrases) if i in told])
+            rest.append((name, text, [phrase for i, phrase in enumerate(phrases) if i not in told]))
+    return rest, known
+
+
+def curve(model: FusedGenerator, data: Path, sizes: Sequence[int], test: Sequence[LabeledItem], pools: Sequence[Pool],
+          k: int, wide: Mapping[str, Predictions], train: Path) -> dict[str, Any]:  # fmt: skip
+    """Fused by rankers that learned from fewer dev items."""
+    dev = read_labeled(file(data, "dev"))
+    order = np.random.default_rng(0).permutation(len(dev))[: max(sizes)]
+    chosen = [dev[i] for i in order]
+    learned = collect(model.pooler, chosen)
+    features = np.concatenate([pool.features for pool in pools])
+    found = {}
+    for size in sizes:
+        if size > len(chosen):
+            continue
+        rows = training_rows(learned[:size], [item[2] for item in chosen[:size]])
+        ranker, _ = fit_ranker(*rows, model.ranker.names)
+        systems = {"fused": ranked(pools, test, ranker.log_odds(features), k), **wide}
+        found[size] = table({item[0]: item[2] for item in test}, systems, train)["percent"]["fused"]
+        print(size, found[size], flush=True)
+    return found
+
+
+def main() -> None:
+    """Runs the study and writes RUNS/NAME.json."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--model", type=Path, required=True, help="a trained PUSL model")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sources", nargs="+", default=["knn", "svm", "plt", "text"])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[])
+    parser.add_argument("--told", action="store_true")
+    parser.add_argument("--test-items", type=int, help="only the first N (default: all)")
+    args = parser.parse_args()
+    train, name = file(args.data, "train"), args.data.name
+    folder = args.out / name
+    if not (folder / "pusl.json").exists():
+        args.out.mkdir(parents=True, exist_ok=True)
+        fuse(train, file(args.data, "dev"), [f"pusl={args.model}", *args.sources], folder)
+    model = FusedGenerator.load(folder)
+    test = read_labeled(file(args.data, "test"))[: args.test_items]
+    references = {item[0]: item[2] for item in test}
+    began = time.perf_counter()
+    pools = collect(model.pooler, test)
+    seconds = time.perf_counter() - began
+    k = int(model.defaults["k"])
+    systems = rankings(model, pools, test, k)
+    fused = generated(model, test, k)
+    result = table(references, {"fused": fused, **systems}, train)
+    print(shown(result), flush=True)
+    memory = model.memory.forms
+    result["unseen labels found"] = {n: unseen(test, p, memory) for n, p in {"fused": fused, **systems}.items()}
+    features, right, _ = training_rows(pools, [item[2] for item in test])
+    scores = model.ranker.log_odds(features)
+    result["gap of the scores"] = reliability(pools, right, scores, k, 0)
+    chances = model.ranker.probabilities(scores)
+    best = np.concatenate([np.argsort(np.argsort(-scores[a:b], kind="stable")) < k for a, b in spans(pools)])
+    result["gap as served"] = served_gap(chances[best], right[best])
+    result["items a second"] = round(len(test) / seconds, 1)
+    print(
+        result["unseen labels found"], "gap", result["gap as served"], "items/s", result["items a second"], flush=True
+    )
+    if args.told:
+        rest, known = told_half(test)
+        generator = next(source for source in model.sources if isinstance(source, GeneratorSource)).generator
+        alone = generator.generate([item[1] for item in rest], k, known=known)
+        untold = generated(model, rest, 2 * k)
+        taken = {item[0]: set(map(normalize, phrases)) for item, phrases in zip(rest, known, strict=True)}
+        told = {
+            "fused": generated(model, rest, k, known),
+            "fused, not told": {
+                n: [p for p in found if normalize(p) not in taken[n]][:k] for n, found in untold.items()
+            },
+            "pusl, told": {item[0]: one.keyphrases for item, one in zip(rest, alone, strict=True)},
+        }
+        result["told"] = table({item[0]: item[2] for item in rest}, told, train)
+        print(shown(result["told"]), flush=True)
+    if args.sizes:
+        result["dev items"] = curve(model, args.data, args.sizes, test, pools, k, {}, train)
+    write_json(args.out / f"{name}.json", result, force=True)
+    print(json.dumps({"written": str(args.out / f"{name}.json")}))
+
+
+def spans(pools: Sequence[Pool]) -> list[tuple[int, int]]:
+    """Where each item's rows begin and end."""
+    ends = np.cumsum([len(pool.forms) for pool in pools]).tolist()
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def served_gap(chances: np.ndarray, right: np.ndarray, bins: int = 20) -> float:
+    """Mean distance between a score and the share of right ones among like scores, in points."""
+    place = np.minimum((chances * bins).astype(int), bins - 1)
+    total = sum(abs(chances[place == b].sum() - right[place == b].sum()) for b in range(bins))
+    return round(100 * float(total) / len(chances), 2)
+
+
+if __name__ == "__main__":
+    main()
