@@ -17,9 +17,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pusl_eval.files import InputError, check_input
+from pusl_eval.flags import Arguments
 
 Config = TypeVar("Config")
 Choices = Sequence[str] | Callable[[], Sequence[str]] | None
+
+# Help of options that several configs have: the same words for the same thing.
+THREADS = "CPU threads per process"
+DEVICE = "where the model runs: cpu, cuda, cuda:N, mps or auto, which takes a GPU if there is one"
 
 
 def option(
@@ -35,25 +40,26 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def add_flags(parser: argparse.ArgumentParser, cls: type, skip: Sequence[str] = ()) -> None:
+def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = ()) -> None:
     """Adds `--field-name` for every option of `cls`. Unset flags stay absent, so YAML can fill them."""
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
         if field.name in skip or "help" not in field.metadata:
             continue
         meta = field.metadata
-        flag = meta["flag"] or "--" + field.name.replace("_", "-")
+        long = meta["flag"] or "--" + field.name.replace("_", "-")
+        flags = [f"-{field.name}", long] if len(field.name) == 1 else [long]
         shown = "" if field.default in (None, "", dataclasses.MISSING) else f" (default: {field.default})"
         common: dict[str, Any] = {
             "dest": field.name, "default": argparse.SUPPRESS, "help": meta["help"].replace("%", "%%") + shown,
         }  # fmt: skip
         kind = _plain(hints[field.name])
         if kind is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+            parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
         else:
             choices = _choices(meta)
             metavar = None if choices else {int: "N", float: "X"}.get(kind, field.name.upper())
-            parser.add_argument(flag, type=kind, choices=choices, metavar=metavar, **common)
+            parser.add_argument(*flags, type=kind, choices=choices, metavar=metavar, **common)
 
 
 def build(cls: type[Config], args: argparse.Namespace | Mapping[str, Any], path: str | Path | None = None) -> Config:

@@ -1,6 +1,6 @@
 """A simulated catalog -> two models -> predictions -> scores on observed and complete labels -> a page.
 
-Each step leaves finished files, so a stopped demo goes on where it was.
+Each step writes finished files, so a stopped demo continues where it was.
 """
 
 from __future__ import annotations
@@ -22,35 +22,38 @@ from pusl import paradigms
 from pusl.config import option
 from pusl_eval.budgets import budget
 from pusl_eval.files import InputError, write_json
+from pusl_eval.flags import SEED
 
-SYSTEMS = {name: paradigms.get(name).title for name in ("one2seq", "pusl")}
+TRAINED = ("one2seq", "pusl")  # trained side by side; the last one shows its progress
+SYSTEMS = {name: paradigms.get(name).title for name in TRAINED}  # name of the predictions file -> its row in the table
+LAZY, PROLIFIC = SYSTEMS.values()  # the two that the text under the table compares
 
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """What can be changed about the demo; how the defaults were chosen stands in docs/RESULTS.md."""
+    """Options of the demo. docs/RESULTS.md says how the defaults were chosen."""
 
-    items: int = option(9000, "items of the simulated catalog, 500 of them for dev and 500 for test", minimum=1200)
+    items: int = option(9000, "items of the simulated catalog; 500 are for dev and 500 for test", minimum=1200)
     epochs: float = option(4.0, "passes over the training items, for both models", minimum=0.01)
-    model: str = option("scratch:tiny", "model to train from: scratch:tiny, scratch:mini, a folder or a hub id")
-    seed: int = option(0, "seed of the catalog, the models and the bootstrap", minimum=0)
+    model: str = option("scratch:tiny", "model to start from: scratch:tiny, scratch:mini, a folder or a Hub id")
+    seed: int = option(0, SEED, minimum=0)
 
 
 def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False) -> dict[str, Any]:
-    """Runs the whole job in `out` and returns what `metrics.json` holds."""
+    """Runs the whole job in `out` and returns the content of `metrics.json`."""
     config, out = config or DemoConfig(), Path(out)
     _prepare(out, config, force)
     began = time.perf_counter()
     data = out / "data"
     with _step("1/5", "simulating a shop whose buyers label what they look at"):
         _simulate(data, config)
-    with _step("2/5", f"training {' and '.join(SYSTEMS.values())} side by side, from scratch"):
-        _train_both(out, config)
+    with _step("2/5", f"training {' and '.join(SYSTEMS[name] for name in TRAINED)} side by side"):
+        _train_all(out, config)
     mu = json.loads((out / "models" / "pusl" / "pusl.json").read_text(encoding="utf-8"))["defaults"]["mu"]
     k = budget(mu, 2)
     with _step("3/5", f"generating k = 2μ = {k} keyphrases for each test item"):
         for name in SYSTEMS:
-            _generate(name, out, k)
+            _predict(name, out, k)
     with _step("4/5", "scoring against observed and complete labels"):
         metrics = _evaluate(out, config)
     with _step("5/5", "writing the report"):
@@ -61,7 +64,7 @@ def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False)
 
 
 def _prepare(out: Path, config: DemoConfig, force: bool) -> None:
-    """A new folder, or an unfinished demo with the same settings; anything else needs --force."""
+    """Accepts a new folder or an unfinished demo with the same settings; a finished demo needs --force."""
     settings = out / "demo.json"
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; expected a folder")
@@ -71,12 +74,12 @@ def _prepare(out: Path, config: DemoConfig, force: bool) -> None:
         for name in ("metrics.json", "report.html", "demo.json"):
             (out / name).unlink(missing_ok=True)
     if (out / "report.html").exists():
-        raise InputError(f"{out}: holds a finished demo; pass --force to run it again, or another --out")
+        raise InputError(f"{out}: holds a finished demo; pass --force to replace it, or choose another --out")
     if settings.exists() and json.loads(settings.read_text(encoding="utf-8")) != asdict(config):
-        raise InputError(f"{out}: holds an unfinished demo with other settings; pass --force to start over")
+        raise InputError(f"{out}: holds an unfinished demo with other settings; pass --force to replace it")
     if not settings.exists():
         if out.is_dir() and any(out.iterdir()):
-            raise InputError(f"{out}: is not empty and holds no demo; name another folder with --out")
+            raise InputError(f"{out}: is not empty and is not a demo; choose another folder with --out")
         write_json(settings, asdict(config))
 
 
@@ -87,15 +90,15 @@ def _simulate(data: Path, config: DemoConfig) -> None:
         simulate(data, SimulateConfig(items=config.items, dev_items=500, test_items=500, seed=config.seed))
 
 
-def _train_both(out: Path, config: DemoConfig) -> None:
-    """One process per model, the cores shared between them: small models gain little from threads.
+def _train_all(out: Path, config: DemoConfig) -> None:
+    """One process per model, which share the cores: small models gain little from threads.
 
-    The first model's progress goes to a log file, the last one's to the terminal.
+    The last model shows its progress on the terminal, the others write a log file.
     """
-    threads = str(max(1, (os.cpu_count() or 1) // len(SYSTEMS)))
+    threads = str(max(1, (os.cpu_count() or 1) // len(TRAINED)))
     environment = {**os.environ, "OMP_NUM_THREADS": threads}
     (out / "models").mkdir(parents=True, exist_ok=True)
-    *quiet, shown = SYSTEMS
+    *quiet, shown = TRAINED
     with ExitStack() as stack:
         running = {}
         for name in [*quiet, shown]:
@@ -103,7 +106,7 @@ def _train_both(out: Path, config: DemoConfig) -> None:
             running[name] = subprocess.Popen(_train_command(name, out, config), env=environment, stdout=log, stderr=log)
         try:
             codes = {name: process.wait() for name, process in running.items()}
-        except KeyboardInterrupt:  # the children got the signal too: they save and stop
+        except KeyboardInterrupt:  # the children got the signal too; they save and stop
             for process in running.values():
                 process.wait()
             raise
@@ -126,7 +129,8 @@ def _train_command(name: str, out: Path, config: DemoConfig) -> list[str]:
     return [*command, *(word for flag, value in settings.items() for word in (f"--{flag}", str(value)))]
 
 
-def _generate(name: str, out: Path, k: int) -> None:
+def _predict(name: str, out: Path, k: int) -> None:
+    """Writes `predictions/NAME.jsonl`, unless an earlier run has finished it."""
     from pusl.catalog.run import generate_catalog
 
     output = out / "predictions" / f"{name}.jsonl"
@@ -135,7 +139,7 @@ def _generate(name: str, out: Path, k: int) -> None:
 
 
 def _evaluate(out: Path, config: DemoConfig) -> dict[str, Any]:
-    """Both systems side by side, on observed and on complete labels."""
+    """All systems side by side, on observed and on complete labels."""
     from pusl_eval.evaluation import compare
 
     shared: dict[str, Any] = {
@@ -143,7 +147,7 @@ def _evaluate(out: Path, config: DemoConfig) -> dict[str, Any]:
         "seed": config.seed,
     }  # fmt: skip
     truths = {"observed": "test.jsonl", "complete": "complete.jsonl"}
-    with _silenced("pusl_eval"):  # its warnings stand in metrics.json, under provenance
+    with _silenced("pusl_eval"):  # its warnings are in metrics.json, under provenance
         metrics = {
             truth: dict(compare(out / "data" / file, _predictions(out), **shared)) for truth, file in truths.items()
         }
@@ -163,12 +167,12 @@ def _report(out: Path, config: DemoConfig) -> None:
         out / "report.html", data / "test.jsonl", _predictions(out),
         train=data / "train.jsonl", universe=data / "universe.txt", complete=data / "complete.jsonl",
         title="PUSL demo: a shop whose labels are incomplete", seed=config.seed, force=True,
-        notes=f"A simulated catalog of {config.items:,} items; both models learned from the observed labels alone.",
+        notes=f"A simulated catalog of {config.items:,} items; the models learned from the observed labels only.",
     )  # fmt: skip
 
 
 def _verdict(metrics: dict[str, Any], k: int, mu: float) -> str:
-    """The small table and what it says, in plain words; the words follow the numbers."""
+    """A table, and what it says in words that follow the numbers."""
     middle = budget(mu)
     heads = (f"B@{middle}", f"B@{k}", f"P@{k}", f"true B@{k}")
     rows = [f"{'':<9}{'#K@' + str(k):>6}" + "".join(f"{head:>16}" for head in heads)]
@@ -184,41 +188,44 @@ def _verdict(metrics: dict[str, Any], k: int, mu: float) -> str:
     for title in SYSTEMS.values():
         cells = [shown("observed", title, metric) for metric in heads[:3]] + [shown("complete", title, f"B@{k}")]
         rows.append(f"{title:<9}{value('observed', title, f'K@{k}'):>6.2f}" + "".join(f"{cell:>16}" for cell in cells))
-    lazy, prolific = SYSTEMS.values()
-    few, many = (value("observed", title, f"K@{k}") for title in (lazy, prolific))
-    seen = [100 * value("observed", title, f"B@{k}") for title in (lazy, prolific)]
-    true = [100 * value("complete", title, f"B@{k}") for title in (lazy, prolific)]
-    precise = [100 * value("observed", title, f"P@{k}") for title in (lazy, prolific)]
+    pair = (LAZY, PROLIFIC)
+    few, many = (value("observed", title, f"K@{k}") for title in pair)
+    seen = [100 * value("observed", title, f"B@{k}") for title in pair]
+    true = [100 * value("complete", title, f"B@{k}") for title in pair]
     words = [
-        f"Buyers left {mu:.1f} keyphrases per item. Asked for {k}, {lazy} gave {few:.1f} different ones, "
-        f"{prolific} {many:.1f}.",
-        f"B@{k}, right ones per keyphrase asked for, on observed labels: {seen[0]:.1f}% and {seen[1]:.1f}%.",
-        f"Against every right keyphrase, which only a simulation knows: {true[0]:.1f}% and {true[1]:.1f}%.",
+        f"Buyers left {mu:.1f} keyphrases per item. Asked for {k}, {LAZY} gave {few:.1f} different ones, "
+        f"{PROLIFIC} {many:.1f}.",
+        f"B@{k}, right ones among the {k} asked for, on observed labels: {seen[0]:.1f}% and {seen[1]:.1f}%.",
+        f"Against all right keyphrases, which only a simulation knows: {true[0]:.1f}% and {true[1]:.1f}%.",
     ]
-    if precise[0] > precise[1] and true[0] < true[1]:
-        words.append(
-            f"P@{k} prefers {lazy} ({precise[0]:.1f}% to {precise[1]:.1f}%): it rewards stopping early. "
-            "The truth does not."
-        )
+    precise = [[100 * value(truth, title, f"P@{k}") for title in pair] for truth in ("observed", "complete")]
+    if all(first > second for first, second in precise) and true[0] < true[1]:
+        right = [share * k / 100 for share in true]
+        words += [
+            f"What is traded: the few keyphrases that {LAZY} gives are right more often (P@{k} {precise[0][0]:.1f}% "
+            f"against {precise[0][1]:.1f}% on observed labels,",
+            f"{precise[1][0]:.1f}% against {precise[1][1]:.1f}% on complete ones). {PROLIFIC} finds {right[1]:.1f} "
+            f"right keyphrases per item instead of {right[0]:.1f}.",
+        ]
     return "\n" + "\n".join(rows) + "\n\n" + "\n".join(words)
 
 
 def _spread(config: DemoConfig) -> str:
-    """What several seeds gave with these settings (made by scripts/studies/demo_seeds.py); empty for other settings."""
+    """The range over several seeds (scripts/studies/demo_seeds.py); empty unless the settings are the same."""
     file = Path(__file__).with_name("demo_seeds.json")
     if not file.is_file():
         return ""
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    if {**kept["settings"], "seed": config.seed} != asdict(config):
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    if {**stored["settings"], "seed": config.seed} != asdict(config):
         return ""
-    runs = kept["processors"]
+    runs = stored["processors"]
 
     def shown(title: str, name: str, digits: int = 1) -> str:
         values = [value for run in runs.values() for value in run["percent at 2μ"][title][name]]
         return f"{title} {min(values):.{digits}f}–{max(values):.{digits}f}"
 
     parts = [
-        f"{label} " + ", ".join(shown(title, name, digits) for title in SYSTEMS.values())
+        f"{label} " + ", ".join(shown(title, name, digits) for title in (LAZY, PROLIFIC))
         for label, name, digits in (("#K@2μ", "K", 2), ("B@2μ", "B", 1), ("true B@2μ", "true B", 1))
     ]
     where = " and ".join(f"{len(run['seeds'])} on a processor with {name}" for name, run in runs.items())

@@ -1,9 +1,10 @@
-"""Scored predictions of a whole catalog -> k per item, chosen with the other items in mind.
+"""Scored predictions of a catalog -> k keyphrases per item, chosen with regard to the other items.
 
-`coverage`: items in order; each takes the k phrases with the largest (f + β)·η, where η is a phrase's
-score and f the chance that no earlier item got it right, then f ← f·(1 − η). β = 0 is pure coverage, a
-large β is plain top-k. `propensity`: the largest η / p. `brs`: k at random from the best b·k, so that a
-shop's next page shows something else. Streaming: memory grows with the number of different phrases.
+`coverage`: items are processed in order. Each gets the k phrases with the largest (f + β)·η, where η is
+the phrase's score and f the probability that no earlier item has it right; then f ← f·(1 − η). β = 0 is
+pure coverage, a large β is plain top-k. `propensity`: the largest η / p. `brs`: k at random from the best
+b·k, so that the next page of a shop shows something else. Items are streamed; memory grows with the
+number of different phrases.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Chooser = Callable[
 
 @dataclass
 class Coverage:
-    """The greedy coverage rule and what it remembers between items (and between runs).
+    """The greedy coverage rule and its memory, which carries over from item to item and from run to run.
 
     >>> rule = Coverage(k=1, beta=0.0)
     >>> [rule.choose(item, ["cat", "dog"], np.array([0.9, 0.3])) for item in ("a", "b", "c")]
@@ -48,7 +49,7 @@ class Coverage:
 
     k: int
     beta: float = 0.0
-    missing: dict[str, float] = field(default_factory=dict)  # f: chance that no item so far has it right; absent = 1
+    missing: dict[str, float] = field(default_factory=dict)  # f: probability that no item has it right; else 1
 
     def choose(self, item: str, phrases: Sequence[str], chances: np.ndarray) -> list[int]:
         """Positions of the k phrases with the largest gain; equal gains keep the given order."""
@@ -75,7 +76,7 @@ class Weighted:
 
 @dataclass
 class BoundedRandom:
-    """k drawn at random from the best b·k, in order of score. The draw depends on the item's id and the seed only."""
+    """k drawn at random from the best b·k, in order of score. The draw depends only on the item's id and the seed."""
 
     k: int
     bound: float = 2.0
@@ -93,7 +94,7 @@ class BoundedRandom:
 def rerank_rows(
     predictions: Iterable[Prediction], choose: Chooser, k: int, scale: str, path: str | Path
 ) -> Iterator[Row]:
-    """Streams reranked prediction rows. Repeats and blanks are dropped first; scores stay as they were given."""
+    """Streams reranked prediction rows. Drops repeated and blank phrases first and keeps the given scores."""
     for prediction in predictions:
         scores = prediction.scores
         if scores is None:
@@ -121,8 +122,8 @@ def _chance(score: float, scale: str, prediction: Prediction, path: str | Path) 
         return score
     where = f"{path}:{prediction.line}: id {prediction.id!r}: score {score:g}"
     if scale == "log":
-        raise InputError(f"{where} is no log-probability (they are at most 0), but earlier scores were")
-    raise InputError(f"{where} is no probability in [0, 1]; log-probabilities need --scores log")
+        raise InputError(f"{where} is not a log-probability (at most 0), although earlier scores are")
+    raise InputError(f"{where} is not a probability in [0, 1]; log-probabilities need --scores log")
 
 
 def find_scale(predictions: Iterable[Prediction]) -> str:
@@ -148,10 +149,10 @@ def rerank(
     state: str | Path | None = None,
     force: bool = False,
 ) -> int:
-    """What `pusl rerank` does; returns the number of items.
+    """Runs `pusl rerank` and returns the number of items.
 
-    `weight` (normalized phrase -> 1/propensity) belongs to the objective `propensity`. With `state`, coverage goes
-    on from the catalog parts reranked before, and the file is updated once the output stands.
+    `weight` (normalized phrase -> 1/propensity) is for the objective `propensity`. With `state`, coverage continues
+    from the files reranked before; the state is updated after the output is written.
     """
     if objective not in OBJECTIVES:
         raise InputError(f"objective {objective!r} is unknown; allowed: {', '.join(OBJECTIVES)}")
@@ -164,13 +165,13 @@ def rerank(
     if not 1 <= bound < math.inf:
         raise InputError(f"--bound is {bound}; it must be at least 1")
     if state is not None and objective != "coverage":
-        raise InputError(f"--state belongs to --objective coverage; '{objective}' treats every item alone")
+        raise InputError(f"--state is for --objective coverage; '{objective}' treats each item alone")
     check_input(predictions)
     check_output(output, force)
     memory = _read_state(state) if state is not None else _new_state()
     name = _fingerprint(predictions) if state is not None else ""
     if name in memory["files"]:
-        raise InputError(f"{predictions}: this file is already counted in {state}; delete the state to start over")
+        raise InputError(f"{predictions}: is already counted in {state}; delete the state to start over")
     if scores == "auto":
         scores = find_scale(read_predictions(predictions))
 
@@ -214,7 +215,7 @@ def _new_state() -> dict[str, Any]:
 
 
 def _read_state(path: str | Path) -> dict[str, Any]:
-    """The state file, or a fresh state where there is none yet."""
+    """The stored state, or a new one if there is no file yet."""
     if not Path(path).exists():
         check_output(path)
         return _new_state()
@@ -226,7 +227,7 @@ def _read_state(path: str | Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError):
         good = False
     if not good:
-        raise InputError(f"{path}: is no state file of `pusl rerank`; name another file with --state")
+        raise InputError(f"{path}: is not a state file of `pusl rerank`; name another file with --state")
     return loaded
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from pusl.baselines.data import label_matrix, read_training
+from pusl.baselines.label_matrix import label_matrix, read_training
 from pusl.baselines.model import BASELINES, baseline_class, load_baseline, save_baseline, top_k, top_sparse
 from pusl.baselines.tfidf import Tfidf
 from pusl.cli import main
@@ -135,10 +135,10 @@ def test_a_text_without_known_words_is_exhausted(files: Path, tmp_path: Path) ->
         (["knn"], "--train"),
         (["knn", "--train", "T"], "nothing to do"),
         (["knn", "--train", "T", "--input", "E"], "--input and --output"),
-        (["knn", "--train", "T", "--input", "E", "--output", "O", "-k", "0"], "-k is 0"),
+        (["knn", "--train", "T", "--input", "E", "--output", "O", "-k", "0"], "argument -k/--k: 0 must be at least 1"),
         (["knn", "--train", "T", "--model", "M", "--save", "S"], "either --train"),
         (["knn", "--train", "none.jsonl", "--save", "S"], "none.jsonl: no such file"),
-        (["knn", "--model", "T", "--input", "E", "--output", "O"], "holds no saved baseline"),
+        (["knn", "--model", "T", "--input", "E", "--output", "O"], "is not a saved baseline"),
         (["svm", "--train", "T", "--save", "S", "--cost", "0"], "'cost' is 0"),
         (["knn", "--train", "U", "--save", "S"], "no item with keyphrases"),
         (["nonsense"], "nonsense"),
@@ -197,7 +197,7 @@ def test_label_matrix_of_nothing() -> None:
     assert labels == [] and matrix.shape == (2, 0)
 
 
-@pytest.mark.parametrize("module", ["data", "tfidf", "model", "fastxml", "logistic"])
+@pytest.mark.parametrize("module", ["label_matrix", "tfidf", "model", "fastxml", "logistic"])
 def test_docstring_examples(module: str) -> None:
     found = doctest.testmod(import_module(f"pusl.baselines.{module}"))
     assert found.failed == 0 and found.attempted > 0

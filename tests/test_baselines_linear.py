@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from scipy.special import expit
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.logistic import LogisticConfig, fit_logistic, loss_slopes
 from pusl.baselines.plt import Plt, PltConfig
 from pusl.baselines.sampled import BIAS, Sampling, solve_labels

@@ -11,6 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from pusl_eval.exits import exit_code
 from pusl_eval.files import write_rows
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "studies"
@@ -81,5 +82,5 @@ def test_tail_study_on_a_small_set(
     assert "<svg" in (tmp_path / "work" / "data.svg").read_text()
     # Missing data is an input error, not a traceback.
     monkeypatch.setattr(sys, "argv", ["tail.py", "--data", str(tmp_path), "--work", str(tmp_path / "work")])
-    assert study.main() == 2
+    assert exit_code(study.main, "tail") == 2
     assert "has no train.jsonl" in capsys.readouterr().err

@@ -40,4 +40,4 @@ def test_told_and_not_told_beside_one2one(tmp_path: Path) -> None:
         (["--truth", str(tmp_path / "truth.jsonl"), "--models", "pusl="], "expected DIR or NAME=DIR"),
     ):
         wrong = run(*items, *more)
-        assert wrong.returncode == 1 and message in wrong.stderr and "Traceback" not in wrong.stderr
+        assert wrong.returncode == 2 and message in wrong.stderr and "Traceback" not in wrong.stderr

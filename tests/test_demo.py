@@ -58,7 +58,7 @@ def test_a_finished_demo_is_not_overwritten_but_an_unfinished_one_goes_on(
 
 def test_other_settings_and_foreign_folders_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(InputError, match="holds no demo"):
+    with pytest.raises(InputError, match="is not a demo"):
         demo(tmp_path, SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(InputError, match="finished demo"):

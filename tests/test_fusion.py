@@ -10,7 +10,7 @@ from decoding_models import WORDS, checkpoint
 from server_process import Server
 
 from pusl import KeyphraseGenerator
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.simple import Neighbors, NeighborsConfig
 from pusl.catalog.run import generate_catalog
 from pusl.checkpoint import load_checkpoint, save_checkpoint, save_labels

@@ -295,7 +295,7 @@ def test_exit_codes_and_messages(tmp_path, capsys):
         assert "usually ends in /v1" in capsys.readouterr().err
     assert judge(tmp_path, DOWN, "--retries", 1) == 1
     message = capsys.readouterr().err
-    assert "run the same command again to go on" in message and len(message.splitlines()) <= 2
+    assert "Run the same command again to continue" in message and len(message.splitlines()) <= 2
     assert judge(tmp_path, "localhost") == 2
     assert "--base-url" in capsys.readouterr().err
     assert not (tmp_path / "verdicts.jsonl").exists()
@@ -336,7 +336,7 @@ def test_many_poisoned_items_can_be_skipped(tmp_path, capsys):
     flags = ("--retries", 0, "--consistency", 0, "--concurrency", 1)
     with FakeEndpoint(poison="item 1") as endpoint:  # 1 and 10 to 19
         assert judge(tmp_path, endpoint.url, *flags) == 1
-        assert "run the same command again" in capsys.readouterr().err
+        assert "Run the same command again" in capsys.readouterr().err
         assert len(endpoint.bodies) == 10 + 3  # three failures in a row: the endpoint counts as down
         assert judge(tmp_path, endpoint.url, *flags, "--skip-failed") == 0
     assert summary(tmp_path)["counts"]["n_unanswered"] == 3 * 11
@@ -490,7 +490,7 @@ def test_ctrl_c_keeps_what_was_answered(tmp_path):
         child.send_signal(signal.SIGINT)
         _, printed = child.communicate(timeout=30)
         assert child.returncode == 130
-        assert "the same command goes on" in printed and "Traceback" not in printed
+        assert "the same command continues" in printed and "Traceback" not in printed
         endpoint.latency = 0.0
         assert judge(tmp_path, endpoint.url, "--consistency", 0) == 0
         assert len(endpoint.bodies) <= 62

@@ -304,13 +304,13 @@ def test_store_round_trip_and_strangers(tmp_path):
         assert store.answer("other") is None
         assert store.verdicts(["a", "b", "c"]) == {"a": Verdict(True, 1), "b": Verdict(False, 2)}
     assert sqlite3.connect(path).execute("SELECT count(*) FROM answers").fetchone() == (2,)
-    (tmp_path / "text").write_text("this is no database, but it is long enough to look like one" * 100)
+    (tmp_path / "text").write_text("this is not a database, but it is long enough to look like one" * 100)
     with pytest.raises(InputError, match="not a usable answer store"):
         AnswerStore(tmp_path / "text")
     other = sqlite3.connect(tmp_path / "other")
     other.execute("CREATE TABLE t (x)")
     other.close()
-    with pytest.raises(InputError, match="another program's"):
+    with pytest.raises(InputError, match="made by another program or version"):
         AnswerStore(tmp_path / "other")
     with AnswerStore(tmp_path / "none", read_only=True) as store:
         assert store.verdicts(["a"]) == {}

@@ -76,7 +76,7 @@ def test_same_steps_for_everyone_and_a_second_call_uses_what_is_there(data: Path
     assert times == {path: path.stat().st_mtime_ns for path in runs.rglob("*.safetensors")}
 
     other = reproduce(data, "--steps", "8")
-    assert other.returncode == 1 and "--max-steps is 8, but the run in" in other.stderr
+    assert other.returncode == 2 and "--max-steps is 8, but the run in" in other.stderr
     assert "Traceback" not in other.stderr, "models of another study are not mixed in"
 
 
@@ -100,9 +100,9 @@ def test_stock_beam_ranks_by_probability_or_by_its_mean_per_token(tmp_path: Path
         return subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=300)
 
     nonsense = stock("one2one", "--batch-size", "0")
-    assert nonsense.returncode == 1 and "--batch-size 0" in nonsense.stderr and "Traceback" not in nonsense.stderr
+    assert nonsense.returncode == 2 and "--batch-size 0" in nonsense.stderr and "Traceback" not in nonsense.stderr
     refused = stock("pusl")
-    assert refused.returncode == 1 and "expected one2one" in refused.stderr and "Traceback" not in refused.stderr
+    assert refused.returncode == 2 and "expected one2one" in refused.stderr and "Traceback" not in refused.stderr
     assert not (tmp_path / "out.jsonl").exists()
     first = {}
     for penalty in ("0", "1"):

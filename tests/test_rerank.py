@@ -176,15 +176,15 @@ def test_repeats_and_blanks_are_dropped_and_fewer_than_k_is_said(tmp_path: Path)
         ([{"id": "a", "keyphrases": ["x"]}], ["--objective", "coverage"], "no 'scores'"),
         ([{"id": "a", "keyphrases": ["x"], "scores": [2.0]}], ["--objective", "coverage"], "--scores log"),
         ([{"id": "a", "keyphrases": ["x", "y"], "scores": [-1, 0.5]}], ["--objective", "brs"], "log-probability"),
-        (None, ["--objective", "coverage", "-k", "0"], "-k is 0"),
+        (None, ["--objective", "coverage", "-k", "0"], "argument -k/--k: 0 must be at least 1"),
         (None, ["--objective", "coverage", "--beta", "-1"], "--beta is -1"),
         (None, ["--objective", "coverage", "--beta", "nan"], "--beta is nan"),
         (None, ["--objective", "brs", "--bound", "0.5"], "--bound is 0.5"),
-        (None, ["--objective", "brs", "--state", "s.json"], "--state belongs to"),
+        (None, ["--objective", "brs", "--state", "s.json"], "--state is for"),
         (None, ["--objective", "propensity"], "needs --train"),
-        (None, ["--objective", "brs", "--train", "t.jsonl"], "--train belongs to"),
+        (None, ["--objective", "brs", "--train", "t.jsonl"], "--train is for"),
         (None, ["--objective", "propensity", "--train", "P", "--propensity-parameters", "a"], "NAME=NUMBER"),
-        (None, ["--objective", "coverage", "--state", "P"], "no state file"),
+        (None, ["--objective", "coverage", "--state", "P"], "not a state file"),
     ],
 )
 def test_bad_input_is_two_lines(
@@ -193,7 +193,10 @@ def test_bad_input_is_two_lines(
     path, out = tmp_path / "p.jsonl", tmp_path / "o.jsonl"
     write_rows(path, rows or catalog(3))
     flags = [str(path) if flag == "P" else flag for flag in flags]
-    code = main(["rerank", "--predictions", str(path), "--output", str(out), "-k", "2", *flags])
+    try:
+        code = main(["rerank", "--predictions", str(path), "--output", str(out), "-k", "2", *flags])
+    except SystemExit as stopped:
+        code = stopped.code
     error = capsys.readouterr().err
     assert code == 2 and expected in error and len(error.strip().splitlines()) <= 2
     assert not out.exists()

@@ -151,6 +151,10 @@ def test_explain_marks_and_closed_vocabulary(server: Server) -> None:
         (b"[" * 100_000, 400, "not JSON"),
         (b'{"texts": ["a"], "k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
         (b'{"texts": ["a"], "min_score": NaN}', 422, "min_score"),
+        ({"texts": ["a"], "min_score": False}, 422, "min_score"),
+        ({"texts": ["a"], "top_p": True}, 422, "top_p"),
+        ({"texts": ["a"], "temperature": True}, 422, "temperature"),
+        ({"texts": ["a"], "temperature": 1e-308}, 422, "temperature: must be 0 or at least 0.01"),
         (b'{"texts": ["\\ud800"]}', 422, "texts.0"),
         (b"[]", 422, "body"),
         ({"texts": []}, 422, "texts"),
@@ -168,7 +172,7 @@ def test_explain_marks_and_closed_vocabulary(server: Server) -> None:
         ({"texts": ["a"], "known": ["boot"]}, 422, "known.0"),
         ({"texts": ["a"], "known": [["b" * 20_001]]}, 413, "known.0"),
         (b'{"texts": ["a"], "known": [["\\ud800"]]}', 422, "known.0"),
-        ({"texts": ["a"], "known": [["boot"]], "temperature": 1.0}, 422, "known: needs a search"),
+        ({"texts": ["a"], "known": [["boot"]], "temperature": 1.0}, 422, "known: cannot be combined"),
         ({"texts": ["a"] * 257}, 413, "at most 256"),
         ({"texts": ["a" * 20_001]}, 413, "at most 20000"),
         ({"texts": ["a" * 19_000] * 250}, 413, "bytes"),
@@ -184,6 +188,10 @@ def test_bad_bodies_get_a_clear_answer(server: Server, body: Any, status: int, m
 def test_wrong_paths_methods_and_types(server: Server) -> None:
     assert server.call("GET", "/nope")[0] == 404
     assert server.call("GET", "/v1/keyphrases")[0] == 405
+    for method in ("PUT", "PATCH", "DELETE"):
+        for body in (None, b"x", {"texts": ["a"]}):
+            status, answer, _ = server.call(method, "/v1/keyphrases", body)
+            assert (status, answer["error"]["code"]) == (405, "wrong_method")
     assert server.call("POST", "/v1/keyphrases", b"x", {"Content-Type": "text/plain"})[0] == 415
     assert server.call("GET", "/nope")[1]["error"]["code"] == "not_found"
 

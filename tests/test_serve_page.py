@@ -203,6 +203,22 @@ def test_a_csv_becomes_predictions_that_can_be_evaluated(page: Page, tmp_path: P
     assert rows[5]["title"] == 'say "5", twice'
 
 
+def test_downloads_hold_no_formulas(page: Page, tmp_path: Path) -> None:
+    page.open()
+    path = tmp_path / "items.csv"
+    path.write_text('id,note,text\n-1.5,"=HYPERLINK(""x"")",red tent\n+2,@sum,=1+1\n')
+    page("tab-file").click()
+    page("file").send_keys(str(path))
+    page.until(lambda: page("loaded").is_displayed())
+    page.choose_k(2)
+    page.run()
+    with page.download("csv", "keyphrases.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["id"] for row in rows] == ["-1.5", "+2"]  # numbers stay numbers
+    assert [row["note"] for row in rows] == ['\'=HYPERLINK("x")', "'@sum"]
+    assert [row["text"] for row in rows] == ["red tent", "'=1+1"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from pusl_eval.files import InputError, check_input, check_output, write_json
-from pusl_eval.flags import named_files, parameters
+from pusl_eval.flags import add_cuts, add_force, add_seed, named_files, parameters
 
 DESCRIPTION = """Every metric for incomplete labels, one system or several.
 
@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--predictions", required=True, nargs="+", action="extend", metavar="[NAME=]FILE",
         help="keyphrases per item, best first; several files are compared",
     )  # fmt: skip
-    add("--k", required=True, nargs="+", metavar="K", help="cuts: whole numbers, mu or 2mu (μ of the training file)")
+    add_cuts(parser, required=True)
     add("--train", metavar="FILE", help="training examples: μ, narrow/diverse, bins, propensities, seen/unseen, New@k")
     add("--universe", metavar="FILE", help="real queries or labels, one per line or an example file, for Uni@k")
     add("--label-space", metavar="FILE", help="labels to average over (default: the labels of the references)")
     add("--weights", metavar="FILE", help="what each label is worth, for weighted P@k: `phrase<TAB>weight` lines, "
         "or a table with columns keyphrase and weight")  # fmt: skip
     add("--output", metavar="FILE", help="write metrics.json here")
-    add("--force", action="store_true", help="overwrite an existing output")
+    add_force(parser)
     add("--normalization", default="basic", metavar="HOW", help="basic, stem or none (default: basic)")
     add("--propensity", metavar="MODEL", help="jpv, power, richards, direct or none (default: jpv with --train)")
     add("--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--coverage-items", type=int, nargs="+", default=[1000], metavar="N",
         help="number of drawn items in `Cov@k (N items)` (default: 1000)")  # fmt: skip
     add("--bootstrap", type=int, default=1000, metavar="N", help="bootstrap draws; 0: no intervals (default: 1000)")
-    add("--seed", type=int, default=0, metavar="N", help="seed of the draws (default: 0)")
+    add_seed(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,11 +1,53 @@
-"""Words of the command line -> named files and numbers: the rules that several commands share."""
+"""Flags that several commands share -> one spelling, one meaning, the same words in every help text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pusl_eval.files import InputError
+
+FORCE = "replace an existing output"
+SEED = "seed of every random choice; the same seed gives the same result"
+CUTS = "numbers of keyphrases to look at: integers, mu or 2mu (μ: keyphrases per training item)"
+
+Arguments = Any  # a parser or one of its groups; argparse has no public type for both
+
+
+def integer(least: int) -> Callable[[str], int]:
+    """An argparse type: an integer of at least `least`.
+
+    >>> integer(1)("3")
+    3
+    """
+
+    def convert(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{number} must be at least {least}")
+        return number
+
+    return convert
+
+
+def add_force(parser: Arguments) -> None:
+    """`--force`, without which no command overwrites a file."""
+    parser.add_argument("--force", action="store_true", help=FORCE)
+
+
+def add_seed(parser: Arguments) -> None:
+    """`--seed N`."""
+    parser.add_argument("--seed", type=integer(0), default=0, metavar="N", help=f"{SEED} (default: 0)")
+
+
+def add_cuts(parser: Arguments, note: str = "", **settings: Any) -> None:
+    """`-k K ...` or `--k K ...`, for commands that score predictions at several depths."""
+    parser.add_argument("-k", "--k", nargs="+", metavar="K", help=CUTS + note, **settings)
 
 
 def named_files(given: Sequence[str], flag: str = "--predictions", kind: str = "FILE") -> dict[str, str]:

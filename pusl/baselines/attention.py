@@ -1,9 +1,9 @@
 """Words -> a shallow Transformer -> one vector per label (word-label attention) or one per text -> label scores.
 
-`word-label`: label j looks at the words itself, α_ij = softmax_i(h_i·w_j), φ_j = Σ_i α_ij h_i, score = MLP(φ_j)
-(METHOD.md, section 6). `doc-vec`: the same encoder, the mean of the h_i, one linear layer. Trained from scratch
-with binary cross-entropy. With many labels a step scores the batch's own labels and a random sample of the
-others, and the logits are corrected for how rarely a label is seen where it is absent.
+`word-label`: each label attends to the words, α_ij = softmax_i(h_i·w_j), φ_j = Σ_i α_ij h_i, score = MLP(φ_j).
+`doc-vec`: the same encoder, the mean of the h_i, one linear layer. Both are trained from scratch with binary
+cross-entropy. With many labels a step scores the batch's own labels and a random sample of the others, and
+the logits are corrected for this sampling.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 import numpy as np
 from tqdm import tqdm
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, read_json, top_k
 from pusl.baselines.tfidf import words
 from pusl.config import option
 from pusl_eval.files import write_json
+from pusl_eval.flags import SEED
 
 PAD, UNKNOWN = 0, 1
 
@@ -31,15 +32,15 @@ class AttentionConfig:
     width: int = option(128, "size of the vectors", minimum=8)
     layers: int = option(1, "Transformer layers", minimum=1)
     heads: int = option(4, "attention heads", minimum=1)
-    length: int = option(64, "words read of a text", minimum=1)
+    length: int = option(64, "words read per text", minimum=1)
     epochs: int = option(10, "passes over the training items", minimum=1)
     batch: int = option(64, "items per step", minimum=1)
     rate: float = option(4e-3, "learning rate (AdamW, linear decay)", minimum=1e-9)
     dropout: float = option(0.2, "dropout on words and hidden vectors", minimum=0)
-    negatives: int = option(500, "labels sampled per step beside the batch's own; 0 = all labels", minimum=0)
-    label_layer: bool = option(True, "word-label: each label has its own last layer of the MLP; else one for all")
-    vocabulary: int = option(30_000, "most words known", minimum=10)
-    seed: int = option(0, "seed of weights, order and samples", minimum=0)
+    negatives: int = option(500, "labels sampled per step in addition to the batch's own; 0 = all labels", minimum=0)
+    label_layer: bool = option(True, "word-label: one last layer per label instead of a shared one")
+    vocabulary: int = option(30_000, "size of the vocabulary, in words", minimum=10)
+    seed: int = option(0, SEED, minimum=0)
 
 
 class _Neural(Baseline):
@@ -78,11 +79,11 @@ class _Neural(Baseline):
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (config.epochs * per_epoch))
         self.net.train()
         for epoch in range(config.epochs):
-            # Batches of similar length: sorted in random stretches, then shuffled.
+            # Batches of similar length: sort within random blocks, then shuffle the batches.
             order = draw.permutation(len(ids))
-            stretch = config.batch * 20
-            pieces = [order[i : i + stretch] for i in range(0, len(order), stretch)]
-            order = np.concatenate([piece[np.argsort(lengths[piece], kind="stable")] for piece in pieces])
+            block_size = config.batch * 20
+            blocks = [order[i : i + block_size] for i in range(0, len(order), block_size)]
+            order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in blocks])
             starts = draw.permutation(per_epoch) * config.batch
             for start in tqdm(starts, f"epoch {epoch + 1}/{config.epochs}", leave=False, disable=None):
                 rows = order[start : start + config.batch]
@@ -150,17 +151,17 @@ class _Neural(Baseline):
 
 
 def sample_labels(own: np.ndarray, total: int, count: int, draw: np.random.Generator) -> np.ndarray:
-    """The batch's own labels and `count` labels drawn from all (0: all labels)."""
+    """The batch's own labels and `count` random ones; all labels if `count` is 0."""
     if count == 0 or total <= len(own) + count:
         return np.arange(total)
     return np.union1d(own, draw.choice(total, count, replace=False)).astype(np.int64)
 
 
 def negative_rates(shares: np.ndarray, config: AttentionConfig, total: int) -> np.ndarray:
-    """How often a label is scored for an item that lacks it: a batch mate has it, or it was drawn.
+    """How often a label is scored for an item that lacks it: another item of the batch has it, or it was drawn.
 
-    Scoring a label for all items that have it but only a share q of those that lack it multiplies its odds by 1/q;
-    subtracting ln q from the logit in training makes the model learn the true odds.
+    If a label is scored for all items that have it, but only for a share q of the others, its odds grow by 1/q.
+    Subtracting ln q from the logit in training makes the model learn the true odds.
     """
     if config.negatives == 0:
         return np.ones_like(shares)

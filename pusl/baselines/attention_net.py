@@ -26,13 +26,13 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, ids: Tensor) -> Tensor:
-        place = torch.arange(ids.shape[1], device=ids.device)
-        hidden = self.dropout(self.words(ids) + self.places(place))  # (B, T, D)
+        position = torch.arange(ids.shape[1], device=ids.device)
+        hidden = self.dropout(self.words(ids) + self.places(position))  # (B, T, D)
         return self.layers(hidden, src_key_padding_mask=ids == PAD)  # (B, T, D)
 
 
-class WordLabelNet(nn.Module):
-    """Each label attends to the words with a vector of its own."""
+class LabelNet(nn.Module):
+    """An encoder, and a vector and a bias for each label."""
 
     def __init__(self, size: int, labels: int, config: Any) -> None:
         super().__init__()
@@ -40,8 +40,15 @@ class WordLabelNet(nn.Module):
         self.queries = nn.Embedding(labels, config.width)
         self.bias = nn.Embedding(labels, 1)
         nn.init.normal_(self.queries.weight, std=0.1)
+
+
+class WordLabelNet(LabelNet):
+    """Each label attends to the words with its own vector."""
+
+    def __init__(self, size: int, labels: int, config: Any) -> None:
+        super().__init__(size, labels, config)
         self.hidden = nn.Linear(config.width, config.width)
-        # Under one shared last layer, two labels that look at the same words differ in nothing but the bias.
+        # With one shared last layer, two labels that attend to the same words would differ only in the bias.
         self.out: nn.Embedding | None = nn.Embedding(labels, config.width) if config.label_layer else None
         self.shared = nn.Linear(config.width, 1)
         if self.out is not None:
@@ -58,15 +65,8 @@ class WordLabelNet(nn.Module):
         return (inner * self.out(labels)).sum(dim=-1) + self.bias(labels).T  # (B, L)
 
 
-class DocVecNet(nn.Module):
+class DocVecNet(LabelNet):
     """One vector per text, one linear layer."""
-
-    def __init__(self, size: int, labels: int, config: Any) -> None:
-        super().__init__()
-        self.encoder = Encoder(size, config)
-        self.queries = nn.Embedding(labels, config.width)
-        self.bias = nn.Embedding(labels, 1)
-        nn.init.normal_(self.queries.weight, std=0.1)
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
         known = (ids != PAD)[:, :, None]

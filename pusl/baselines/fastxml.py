@@ -1,14 +1,14 @@
-"""TF-IDF rows + labels -> trees whose every split makes the labels easy to rank on both sides (FastXML).
+"""TF-IDF rows + labels -> trees whose splits make the labels easy to rank on both sides (FastXML).
 
-Prabhu and Varma, KDD 2014. A node splits its items into two sides. Each side has ONE ranking of the
-labels; a split is good if every item's labels stand high in the ranking of its side (nDCG). Alternate:
+Prabhu and Varma, KDD 2014. A node splits its items into two sides. Each side has one ranking of the
+labels; a split is good if every item's labels rank high on its side (nDCG). The split alternates:
 (1) given the sides, the best ranking of a side sorts labels by their nDCG-weighted counts; (2) given the
-rankings, an item goes to the side that ranks its labels better; (3) a sparse linear separator learns to
-tell the sides by the words, and with `rounds` > 1 items where it must fail may change sides. Leaves hold
-label shares; the forest's prediction is their mean, a probability.
+rankings, an item moves to the side that ranks its labels better; (3) a sparse linear separator learns to
+predict the side from the words, and with `rounds` > 1 items that it gets wrong may change sides. Leaves
+hold label shares; the forest predicts their mean, a probability.
 
-All nodes of one depth are split at once: a (node, label) or (node, word) pair is one column of one big
-sparse problem. A tree then costs some hundred passes over the data instead of thousands of small fits.
+All nodes of one depth are split at once: a (node, label) or (node, word) pair is one column of one large
+sparse problem. A tree then takes about a hundred passes over the data instead of thousands of small fits.
 """
 
 from __future__ import annotations
@@ -22,23 +22,19 @@ from scipy import sparse
 from scipy.special import expit
 from tqdm import tqdm
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_sparse
-from pusl.baselines.tfidf import Tfidf
+from pusl.baselines.tfidf import Tfidf, TfidfConfig
 from pusl.config import option
 
 
 @dataclass
-class FastXmlConfig:
+class FastXmlConfig(TfidfConfig):
     trees: int = option(30, "trees in the forest", minimum=1)
     leaf_size: int = option(10, "a node with at most this many items is not split", minimum=1)
-    cost: float = option(4.0, "C of the separators: larger follows the nDCG split more closely", minimum=1e-6)
+    cost: float = option(4.0, "C of the separators; larger values follow the nDCG split more closely", minimum=1e-6)
     rounds: int = option(2, "separator fits per node; after each but the last, items may change sides", minimum=1)
     iterations: int = option(60, "gradient steps of a separator fit", minimum=1)
-    ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
-    min_count: int = option(1, "texts a word must occur in to be a feature", minimum=1)
-    seed: int = option(0, "seed of the first random sides", minimum=0)
-    jobs: int = option(0, "processes; 0 = all cores", minimum=0)
 
 
 def discounts(count: int) -> np.ndarray:
@@ -104,9 +100,9 @@ def split_values(labels: Pairs, right: np.ndarray, nodes: np.ndarray) -> np.ndar
 
 
 def ndcg_split(labels: Pairs, right: np.ndarray, penalty: np.ndarray | None = None, rounds: int = 20) -> np.ndarray:
-    """Alternates rankings and sides from a first guess until nothing moves; `split_values` never fall.
+    """Alternates rankings and sides from a first guess until no item moves; `split_values` never fall.
 
-    `penalty` (rows,) is what it costs a row to be on the right instead of the left (the separator's loss).
+    `penalty` (rows,) is the cost of a row on the right instead of the left (the separator's loss).
     """
     for _ in range(rounds):
         better = labels.per_row(best_gains(labels, right) - best_gains(labels, ~right))
@@ -120,10 +116,10 @@ def ndcg_split(labels: Pairs, right: np.ndarray, penalty: np.ndarray | None = No
 
 
 def separate(words: sparse.csr_matrix, right: np.ndarray, cost: float, iterations: int) -> np.ndarray:
-    """Sparse weights whose sign tells the sides: min ‖w‖₁ + C Σ log(1 + exp(−δ w·x)).
+    """Sparse weights; the sign of w·x predicts the side: min ‖w‖₁ + C Σ log(1 + exp(−δ w·x)).
 
     Accelerated proximal gradient with one step size per column, 1/(C/4 Σ_i |x_ij| ‖x_i‖₁): a majorizer that lets
-    rare words move far. A column with few rows would otherwise wait for the step size of the most common word.
+    rare words take large steps. With one step size for all, the most common word would slow down every column.
     """
     transposed = words.T.tocsr()
     sizes = np.asarray(abs(words).sum(axis=1)).ravel()
@@ -167,7 +163,7 @@ def grow_tree(features: sparse.csr_matrix, matrix: sparse.csr_matrix, config: Fa
     """One tree, level by level. `features` (n, V + 1) carries the bias column; `matrix` (n, m) is 0/1."""
     draw = np.random.default_rng(seed)
     weighted = ndcg_weights(matrix)
-    at = np.zeros(matrix.shape[0], np.int64)  # the node each item stands in
+    at = np.zeros(matrix.shape[0], np.int64)  # the node of each item
     left = [-1]
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # node, column, weight of the separators
     level = np.array([0])
@@ -181,7 +177,7 @@ def grow_tree(features: sparse.csr_matrix, matrix: sparse.csr_matrix, config: Fa
         node = number[at[rows]]
         words, weights, goes_right = split_level(features[rows], weighted[rows], node, config, draw)
         sides = np.stack([np.bincount(node[side], minlength=len(level)) for side in (~goes_right, goes_right)])
-        done = sides.min(axis=0) > 0  # words that cannot tell two sides apart leave a leaf
+        done = sides.min(axis=0) > 0  # a node that its words cannot split becomes a leaf
         kept = (weights != 0) & done[words.node]
         parts.append((level[words.node[kept]], words.column[kept], weights[kept]))
         child = np.full(len(level), -1)
@@ -270,6 +266,6 @@ class FastXml(Baseline):
 
 
 def with_bias(features: sparse.csr_matrix) -> sparse.csr_matrix:
-    """A last column of ones, so that a separator can have a threshold."""
+    """Adds a column of ones, so that a separator can have a threshold."""
     ones = np.ones((features.shape[0], 1), features.dtype)
     return sparse.csr_matrix(sparse.hstack([features, ones], "csr"), dtype=np.float64)

@@ -1,10 +1,10 @@
-"""TF-IDF rows + labels with gaps -> linear logistic models, by a loss that knows about the gaps.
+"""TF-IDF rows + incomplete labels -> linear logistic models, with a loss that accounts for missing labels.
 
-Labels are observed with probability p_l when they are right. `plain` trusts them as they are. `unbiased`
-(Schultheis et al. 2022): −(ỹ/p) log f − (1 − ỹ/p) log(1 − f), whose mean over the gaps is the loss on complete
-labels; it equals log(1 + e^z) − (ỹ/p) z, so it is convex, but a label seen on separable items pulls without
-end: it needs the L2 penalty. `pejl` learns the propensities with the model: −ỹ log(p f) − (1 − ỹ) log(1 − p f),
-p = sigmoid of one parameter per label.
+A right label l is observed with probability p_l. `plain` takes the observed labels as complete. `unbiased`
+(Schultheis et al. 2022): −(ỹ/p) log f − (1 − ỹ/p) log(1 − f); its mean over the missing labels is the loss on
+complete labels. It equals log(1 + e^z) − (ỹ/p) z, so it is convex, but it is unbounded below for a label whose
+items can be separated; the L2 penalty prevents that. `pejl` learns the propensities with the model:
+−ỹ log(p f) − (1 − ỹ) log(1 − p f), p = sigmoid of one parameter per label.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from scipy import sparse
 from scipy.special import expit, logit
 from tqdm import tqdm
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_k
 from pusl.baselines.parallel import run_parallel
-from pusl.baselines.tfidf import Tfidf
+from pusl.baselines.tfidf import Tfidf, TfidfConfig
 from pusl.config import option
 from pusl_eval.propensity import propensities
 
 LOSSES = ("plain", "unbiased", "pejl")
-BLOCK = 512  # labels trained together: bounds memory
+BLOCK = 512  # labels trained together; limits memory
 
 
 @dataclass
-class LogisticConfig:
+class LogisticConfig(TfidfConfig):
     loss: str = option("plain", "plain, unbiased (given propensities) or pejl (learned propensities)", choices=LOSSES)
     propensity: str = option("jpv", "propensities of the unbiased loss", choices=("jpv", "none"))
     propensity_a: float = option(0.55, "a of the jpv propensity model", minimum=0)
@@ -40,15 +40,12 @@ class LogisticConfig:
     rate: float = option(0.5, "AdaGrad's learning rate", minimum=1e-9)
     l2: float = option(1e-6, "L2 penalty on the weights of the words that occur in a step", minimum=0)
     prune: float = option(0.05, "weights smaller than this are dropped in the end", minimum=0)
-    ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
     min_count: int = option(2, "texts a word must occur in to be a feature", minimum=1)
-    seed: int = option(0, "seed of the order of the items", minimum=0)
-    jobs: int = option(0, "processes; 0 = all cores", minimum=0)
 
 
 @dataclass
 class Fitted:
-    """What training gives for some labels."""
+    """The fitted parameters of some labels."""
 
     weights: np.ndarray  # (V, labels)
     bias: np.ndarray  # (labels,)
@@ -120,7 +117,7 @@ def _fit_block(
 
 
 class Logistic(Baseline):
-    """One logistic model per label. Scores are modeled probabilities that a label is right (not: seen)."""
+    """One logistic model per label. Scores are probabilities that a label is right, not that it was observed."""
 
     Config = LogisticConfig
     weights: sparse.csr_matrix  # (V, m)

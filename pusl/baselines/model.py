@@ -1,7 +1,7 @@
 """A baseline's name -> its class; a fitted baseline -> a folder, and back.
 
-Every baseline ranks a closed vocabulary: `fit` on texts and a label matrix, `rank` gives label numbers
-and scores. Folders hold JSON, npy and npz files only (no pickles: loading a model runs no code).
+Every baseline ranks a closed vocabulary: `fit` takes texts and a label matrix, `rank` returns label
+numbers and scores. Folders hold JSON, npy and npz files and no pickles, so loading a model runs no code.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import sparse
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl_eval.files import InputError, make_folder, write_json
 
 BASELINES = {
-    "frequency": ("pusl.baselines.simple:Frequency", "the most frequent training labels, for every item the same"),
+    "frequency": ("pusl.baselines.simple:Frequency", "the most frequent training labels, the same for every item"),
     "knn": ("pusl.baselines.simple:Neighbors", "labels of the most similar training texts (TF-IDF cosine)"),
     "svm": ("pusl.baselines.svm:Svm", "one linear SVM per label on TF-IDF words (DiSMEC)"),
     "plt": ("pusl.baselines.plt:Plt", "a probabilistic label tree (napkinXC); --propensity jpv makes it PS-PLT"),
@@ -36,7 +36,7 @@ BASELINES = {
 }
 FORMAT = 1
 
-Ranking = tuple[np.ndarray, np.ndarray]  # label numbers (n, k), -1 where there is none; scores (n, k)
+Ranking = tuple[np.ndarray, np.ndarray]  # label numbers (n, k), -1 for none; scores (n, k)
 
 
 class Baseline(ABC):
@@ -69,9 +69,9 @@ class Baseline(ABC):
 
 
 def baseline_class(name: str) -> type[Baseline]:
-    """The class behind a name of the table; imports only its own module."""
+    """The class of a baseline; imports only its own module."""
     if name not in BASELINES:
-        raise InputError(f"unknown baseline {name!r}; there are: {', '.join(BASELINES)}")
+        raise InputError(f"unknown baseline {name!r}; known: {', '.join(BASELINES)}")
     module, _, attribute = BASELINES[name][0].partition(":")
     found: type[Baseline] = getattr(import_module(module), attribute)
     return found
@@ -88,10 +88,10 @@ def save_baseline(folder: str | Path, name: str, model: Baseline, force: bool = 
 
 
 def load_baseline(folder: str | Path, name: str | None = None) -> Baseline:
-    """The model `save_baseline` wrote; an InputError if the folder holds something else."""
+    """The model that `save_baseline` wrote; an InputError if the folder holds something else."""
     folder = Path(folder)
     if not (folder / "baseline.json").is_file():
-        raise InputError(f"{folder}: holds no saved baseline (baseline.json is missing); make one with --save")
+        raise InputError(f"{folder}: is not a saved baseline (baseline.json is missing); save one with --save")
     stored = read_json(folder / "baseline.json")
     if stored.get("format") != FORMAT:
         raise InputError(
@@ -151,7 +151,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def need_extra(module: str, package: str) -> None:
-    """An InputError that says what to install if an optional package is missing."""
+    """Raises an InputError that says what to install if an optional package is missing."""
     try:
         import_module(module)
     except ImportError:

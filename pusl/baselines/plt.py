@@ -1,9 +1,9 @@
 """TF-IDF rows + labels -> a probabilistic label tree (napkinXC), ranked plainly or by inverse propensity.
 
-PS-PLT is the same tree; only the order changes: labels are ranked by probability / propensity. napkinXC
-0.7.2 crashes when it is given label weights, so the best k are found here, and exactly: the k-th best
-weighted score is compared with the most that an unseen label could reach (the largest weight times the
-smallest probability fetched), and more candidates are fetched until none can matter.
+PS-PLT is the same tree with another order: labels are ranked by probability / propensity. napkinXC 0.7.2
+crashes if it is given label weights, so the exact best k are found here: while an unseen label could
+still beat the k-th best (its score is at most the largest weight times the smallest probability fetched),
+more candidates are fetched.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, need_extra
-from pusl.baselines.tfidf import Tfidf
+from pusl.baselines.tfidf import Tfidf, TfidfConfig
 from pusl.config import option
 from pusl_eval.propensity import propensities
 
 
 @dataclass
-class PltConfig:
+class PltConfig(TfidfConfig):
     propensity: str = option("none", "jpv: PS-PLT, rank by probability / propensity", choices=("none", "jpv"))
     propensity_a: float = option(0.55, "a of the jpv propensity model", minimum=0)
     propensity_b: float = option(1.5, "b of the jpv propensity model", minimum=0)
@@ -35,16 +35,13 @@ class PltConfig:
     arity: int = option(2, "children per tree node", minimum=2)
     max_leaves: int = option(100, "labels under a node above the leaves", minimum=2)
     trees: int = option(1, "trees in the ensemble", minimum=1)
-    ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
-    min_count: int = option(1, "texts a word must occur in to be a feature", minimum=1)
-    seed: int = option(0, "seed of the label clustering", minimum=0)
     jobs: int = option(0, "threads; 0 = all cores", minimum=0)
 
 
 class Plt(Baseline):
     """Hierarchical 2-means over the labels, one logistic classifier per tree node; a label's probability is the product
-    along its path. Scores are these probabilities, with --propensity jpv too (there the order is by
-    probability / propensity, so they need not fall along the list).
+    along its path. Scores are these probabilities. With --propensity jpv the order is by probability / propensity,
+    so the scores need not fall along the list.
     """
 
     Config = PltConfig
@@ -105,7 +102,7 @@ class Plt(Baseline):
                 if fetched < len(self.labels) and len(pairs) == fetched and gains[best[-1]] < reachable:
                     unsure.append(row)
             if self.config.propensity == "none":
-                break  # napkinXC's own order by probability is already the answer
+                break  # napkinXC's order by probability is the answer
             open_rows, fetched = np.array(unsure, np.int64), 4 * fetched
         return ids, scores
 

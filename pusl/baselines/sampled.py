@@ -1,10 +1,10 @@
 """TF-IDF rows + many rare labels -> their SVMs, each from the rows that matter to it.
 
 With its bias fixed at -1, a rare label's SVM has no loss on rows that share no word with its items, and the
-solution depends only on the rows inside the margin. So: start with the positives and the rows most similar to
-them, solve, look at all rows, add the worst violators, solve again. Many labels are solved at once as one
-sparse problem with a column per (label, word) pair: milliseconds per label where liblinear over all rows
-needs tens of them.
+solution depends only on the rows inside the margin. So it starts with the positives and the rows most
+similar to them, solves, adds the worst violators among all rows, and solves again. Many labels are solved
+together as one sparse problem with a column per (label, word) pair. docs/HANDWRITTEN.md compares it with
+scikit-learn: 4.6 times as fast with 37,000 texts, about the same with 5,000.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-COMMON = 0.02  # words in more than this share of the texts do not make a row a hard negative
+COMMON = 0.02  # words in more than this share of the texts do not count as similarity
 BIAS = -1.0
-SLACK = 0.02  # rows this little inside the margin have a loss of 0.0004: not worth a place in the problem
+SLACK = 0.02  # rows this close to the margin are ignored: their loss is below 0.0004
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def solve_labels(features: sparse.csr_matrix, matrix: sparse.csc_matrix, samplin
                 for old, new in zip(chosen, violators(single, weights, chosen, sampling.hard), strict=True)
             ]
         last = number + 1 == sampling.rounds
-        iterations = sampling.iterations if last else sampling.iterations // 2  # only to find the violators
+        iterations = sampling.iterations if last else sampling.iterations // 2  # enough to find the violators
         weights = solve_chosen(features, matrix, chosen, sampling.cost, iterations)
     weights.data[np.abs(weights.data) < sampling.prune] = 0
     weights.eliminate_zeros()
@@ -68,8 +68,8 @@ def similar_rows(features: sparse.csr_matrix, matrix: sparse.csc_matrix, count: 
 def violators(
     features: sparse.csr_matrix, weights: sparse.csc_matrix, chosen: list[np.ndarray], count: int
 ) -> list[np.ndarray]:
-    """For each label the rows inside the margin that its problem does not have yet, the worst of them."""
-    # Dense, although the weights are sparse: some words occur in most rows, and a sparse product is slower.
+    """For each label the worst rows inside the margin that its problem does not contain yet."""
+    # A dense product is faster although the weights are sparse: some words occur in most rows.
     scores = np.ascontiguousarray((features @ weights.toarray().astype(np.float32)).T)  # (labels, n)
     found = []
     for row, rows in zip(scores, chosen, strict=True):

@@ -1,4 +1,4 @@
-"""Label counts, or the labels of similar texts -> a ranking: the two floors every system must beat."""
+"""Label counts, or the labels of similar texts -> a ranking: two simple baselines that every system should beat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_k, top_sparse
 from pusl.baselines.tfidf import Tfidf
 from pusl.config import option
@@ -17,7 +17,7 @@ from pusl.config import option
 
 @dataclass
 class FrequencyConfig:
-    """The frequency baseline has nothing to set."""
+    """The frequency baseline has no options."""
 
 
 class Frequency(Baseline):
@@ -42,7 +42,7 @@ class Frequency(Baseline):
 
 @dataclass
 class NeighborsConfig:
-    neighbors: int = option(20, "how many similar training texts vote", minimum=1)
+    neighbors: int = option(20, "number of similar training texts that vote", minimum=1)
     ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
 
 

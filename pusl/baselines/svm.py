@@ -1,10 +1,9 @@
-"""TF-IDF rows + one label column at a time -> sparse linear SVMs, all of them scored at once.
+"""TF-IDF rows + labels -> one sparse linear SVM per label.
 
-One-vs-all squared-hinge SVMs. Frequent labels are solved by liblinear's primal Newton method
-(deterministic, unlike the dual, whose shuffling depends on the order of calls), rare ones by working sets
-(sampled.py). As in DiSMEC, weights below a threshold are dropped: they are noise, and thousands of dense
-weight vectors would not fit into memory. Labels that the very same training items have get the very same
-SVM, which is trained once.
+One-vs-all SVMs with squared hinge loss. Frequent labels are solved by scikit-learn's LinearSVC (liblinear's
+primal Newton method, which is deterministic), rare ones on working sets of rows (sampled.py). As in DiSMEC,
+weights below a threshold are dropped: they are noise, and thousands of dense weight vectors would not fit
+into memory. Labels with exactly the same training items share one SVM.
 """
 
 from __future__ import annotations
@@ -18,37 +17,33 @@ from scipy import sparse
 from scipy.special import expit
 from tqdm import tqdm
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, need_extra, top_k
 from pusl.baselines.parallel import run_parallel
 from pusl.baselines.sampled import BIAS, Sampling, solve_labels
-from pusl.baselines.tfidf import Tfidf
+from pusl.baselines.tfidf import Tfidf, TfidfConfig
 from pusl.config import option
 
 CALIBRATION_LABELS = 200
 HELD_OUT = 0.1
 
-BLOCK = 200  # rare labels solved together: bounds memory
+BLOCK = 200  # rare labels solved together; limits memory
 
 Solution = tuple[sparse.csc_matrix, np.ndarray]  # weights (V, labels) and biases
 
 
 @dataclass
-class SvmConfig:
-    cost: float = option(1.0, "C of the SVM: larger fits the training labels more closely", minimum=1e-6)
+class SvmConfig(TfidfConfig):
+    cost: float = option(1.0, "C of the SVM; larger values fit the training labels more closely", minimum=1e-6)
     prune: float = option(0.01, "weights smaller than this are dropped (DiSMEC's threshold)", minimum=0)
-    ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
-    min_count: int = option(1, "texts a word must occur in to be a feature", minimum=1)
     tolerance: float = option(0.1, "liblinear's stopping tolerance", minimum=1e-9)
     exact_from: int = option(
         100,
-        "labels with this many items or more are solved by liblinear over all rows, rarer ones on working sets of "
-        "rows (a few times faster, objective within some percent); 0 = liblinear for all",
+        "labels with at least this many items are solved on all rows by liblinear, rarer ones on working sets of rows "
+        "(faster, and nearly the same result); 0 = liblinear for all",
         minimum=0,
     )
-    calibrate: bool = option(True, "map margins to probabilities by a sigmoid fitted on held-out training items")
-    seed: int = option(0, "seed of the held-out draw", minimum=0)
-    jobs: int = option(0, "processes; 0 = all cores", minimum=0)
+    calibrate: bool = option(True, "turn margins into probabilities with a sigmoid fitted on held-out training items")
 
 
 class Svm(Baseline):
@@ -93,7 +88,7 @@ class Svm(Baseline):
         return columns[:, place[of_label]].tocsr(), bias[place[of_label]].astype(np.float32)
 
     def _calibrate(self, features: sparse.csr_matrix, matrix: sparse.csc_matrix) -> tuple[float, float]:
-        """Platt's a and b from SVMs of some labels, drawn by frequency, trained without a tenth of the items."""
+        """Platt's a and b, from SVMs of some labels (drawn by frequency) trained without a tenth of the items."""
         draw = np.random.default_rng(self.config.seed)
         held = np.zeros(features.shape[0], bool)
         held[draw.permutation(len(held))[: max(1, int(HELD_OUT * len(held)))]] = True
@@ -127,11 +122,11 @@ class Svm(Baseline):
 
 
 def solve(features: sparse.csr_matrix, matrix: sparse.csc_matrix, config: SvmConfig) -> Solution:
-    """The SVMs of some columns: one by liblinear over all rows, several together by working sets."""
+    """The SVMs of some columns: a single frequent label by liblinear, rare ones together on working sets."""
     if matrix.shape[1] > 1 or matrix.nnz < config.exact_from:
         weights = solve_labels(features, matrix, Sampling(config.cost, config.prune))
         return weights, np.full(matrix.shape[1], BIAS)
-    if matrix.nnz in (0, features.shape[0]):  # all or none: nothing to separate
+    if matrix.nnz in (0, features.shape[0]):  # all items or none: nothing to separate
         return sparse.csc_matrix((features.shape[1], 1), dtype=np.float32), np.array([1.0 if matrix.nnz else -1.0])
     from sklearn.svm import LinearSVC
 
@@ -143,7 +138,7 @@ def solve(features: sparse.csr_matrix, matrix: sparse.csc_matrix, config: SvmCon
 
 
 def _column_keys(matrix: sparse.csc_matrix) -> np.ndarray:
-    """One number per column, equal exactly where the columns' positions are."""
+    """One number per column; equal columns have equal numbers."""
     seen: dict[bytes, int] = {}
     spans = zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)
     return np.array([seen.setdefault(matrix.indices[a:b].tobytes(), len(seen)) for a, b in spans], np.int64)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 
 from pusl.baselines.model import read_json
+from pusl.config import option
 from pusl_eval.files import write_json
+from pusl_eval.flags import SEED
 from pusl_eval.normalize import normalize
 
 WORD = re.compile(r"\w+")
@@ -26,10 +29,20 @@ def words(text: str) -> list[str]:
     return WORD.findall(normalize(text))
 
 
+@dataclass
+class TfidfConfig:
+    """Options of every baseline that learns from TF-IDF rows."""
+
+    ngrams: int = option(1, "longest word sequence used as a feature", minimum=1)
+    min_count: int = option(1, "texts a word must occur in to be a feature", minimum=1)
+    seed: int = option(0, SEED, minimum=0)
+    jobs: int = option(0, "processes; 0 = all cores", minimum=0)
+
+
 class Tfidf:
     """(1 + ln tf) · (ln((1 + n)/(1 + df)) + 1) of words (and word pairs with `ngrams=2`), rows scaled to length 1.
 
-    The same numbers as scikit-learn's TfidfVectorizer with `sublinear_tf=True`, without needing it.
+    The same values as scikit-learn's TfidfVectorizer with `sublinear_tf=True`, stored as JSON instead of a pickle.
     """
 
     def __init__(self, ngrams: int = 1, min_count: int = 1) -> None:
@@ -73,14 +86,14 @@ class Tfidf:
         return matrix
 
     def save(self, folder: Path) -> None:
-        """Vocabulary and weights as plain JSON and npy files."""
+        """Writes vocabulary and weights as JSON and npy files."""
         terms = sorted(self.vocabulary, key=self.vocabulary.__getitem__)
         write_json(folder / "tfidf.json", {"ngrams": self.ngrams, "min_count": self.min_count, "terms": terms})
         np.save(folder / "idf.npy", self.idf)
 
     @classmethod
     def load(cls, folder: Path) -> Tfidf:
-        """What `save` wrote."""
+        """Reads what `save` wrote."""
         stored = read_json(folder / "tfidf.json")
         made = cls(stored["ngrams"], stored["min_count"])
         made.vocabulary = {term: number for number, term in enumerate(stored["terms"])}

@@ -1,12 +1,12 @@
-"""Closed-vocabulary baselines on the same files and with the same predictions file as `pusl generate`.
+"""Closed-vocabulary baselines: the same input files and predictions as `pusl generate`.
 
 examples:
   pusl baseline knn --train train.jsonl --input test.jsonl --output knn.jsonl -k 10
   pusl baseline svm --train train.jsonl --save models/svm
   pusl baseline svm --model models/svm --input test.jsonl --output svm.jsonl -k 10
 
-A baseline can only give labels that the training file has. `pusl baseline NAME --help` explains a
-baseline's own flags.
+A baseline can only predict labels of the training file. `pusl baseline NAME --help` explains the flags of
+one baseline.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import inspect
 from typing import Any
 
 from pusl.baselines.model import BASELINES, baseline_class
+from pusl.commands.flags import add_columns, add_force, add_k
 from pusl.config import add_flags, build
 from pusl.examples import Columns
 
@@ -29,37 +30,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         text = f"{summary}\n\n{inspect.getdoc(found)}\n\nexample:\n{example}"
         child = names.add_parser(name, help=summary, description=text)
         add_shared_arguments(child)
-        add_flags(child.add_argument_group(f"the {name} baseline"), found.Config)  # type: ignore[arg-type]
-        add_flags(child.add_argument_group("column names"), Columns)  # type: ignore[arg-type]
+        add_flags(child.add_argument_group(f"the {name} baseline"), found.Config)
+        add_columns(child)
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags every baseline has."""
+    """The flags of every baseline."""
     parser.add_argument("--train", metavar="FILE", help="labeled examples to learn from")
-    parser.add_argument("--model", metavar="DIR", help="a baseline saved before, instead of --train")
-    parser.add_argument("--save", metavar="DIR", help="keep the trained baseline here")
-    parser.add_argument("--input", metavar="FILE", help="items to predict for (keyphrases in it are not looked at)")
+    parser.add_argument("--model", metavar="DIR", help="a saved baseline, instead of --train")
+    parser.add_argument("--save", metavar="DIR", help="store the trained baseline here")
+    parser.add_argument("--input", metavar="FILE", help="items to predict for (their keyphrases are ignored)")
     parser.add_argument("--output", metavar="FILE", help="predictions: id, keyphrases, scores")
-    parser.add_argument("-k", type=int, default=10, metavar="N", help="labels per item (default: 10)")
-    parser.add_argument("--force", action="store_true", help="overwrite existing outputs")
+    add_k(parser, default=10)
+    add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Trains or loads, saves if asked, predicts if asked."""
-    from pusl.baselines.run import run_baseline
+    from pusl.baselines.predict import run_baseline
 
     config: Any = build(baseline_class(args.name).Config, args)
     columns = build(Columns, args)
     run_baseline(
-        args.name,
-        config,
-        train=args.train,
-        model_folder=args.model,
-        save=args.save,
-        input=args.input,
-        output=args.output,
-        k=args.k,
-        columns=columns,
-        force=args.force,
-    )
+        args.name, config, train=args.train, model_folder=args.model, save=args.save, input=args.input,
+        output=args.output, k=args.k, columns=columns, force=args.force,
+    )  # fmt: skip
     return 0

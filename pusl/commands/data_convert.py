@@ -18,19 +18,19 @@ from __future__ import annotations
 
 import argparse
 
+from pusl.commands.flags import add_columns, add_force
 from pusl.config import add_flags, build
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Source, output, the options of ConvertConfig and the columns."""
     from pusl.data.convert import ConvertConfig
-    from pusl.examples import Columns
 
     parser.add_argument("source", metavar="SRC", help="file, folder, or name of a dataset")
     parser.add_argument("--to", required=True, metavar="FILE", help="example file to write (.jsonl, .jsonl.gz, ...)")
-    parser.add_argument("--force", action="store_true", help="overwrite an existing output")
+    add_force(parser)
     add_flags(parser, ConvertConfig)
-    add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
+    add_columns(parser)
 
 
 def run(args: argparse.Namespace) -> None:

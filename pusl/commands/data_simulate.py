@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from pusl.commands.flags import add_force
 from pusl.config import add_flags, build
 
 
@@ -25,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from pusl.data.simulate import SimulateConfig
 
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
-    parser.add_argument("--force", action="store_true", help="overwrite an earlier result in --out")
+    add_force(parser)
     add_flags(parser, SimulateConfig)
 
 

@@ -16,21 +16,21 @@ from __future__ import annotations
 
 import argparse
 
+from pusl.commands.flags import add_columns, add_force
 from pusl.config import add_flags, build
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, output folder, the options of SplitConfig and the columns."""
     from pusl.data.splits import SplitConfig
-    from pusl.examples import Columns
 
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV files of examples"
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
-    parser.add_argument("--force", action="store_true", help="overwrite an earlier split in --out")
+    add_force(parser)
     add_flags(parser, SplitConfig)
-    add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
+    add_columns(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.config import add_flags, build
+from pusl.commands.flags import add_columns, add_force
+from pusl.config import build
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Files, output forms and the columns."""
-    from pusl.examples import Columns
 
     parser.add_argument(
         "files", nargs="+", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV files of examples"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--plot", metavar="FILE", help="also write a picture, FILE.png or FILE.svg")
-    parser.add_argument("--force", action="store_true", help="overwrite an existing picture")
-    add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
+    add_force(parser)
+    add_columns(parser)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -13,23 +13,23 @@ from __future__ import annotations
 
 import argparse
 
+from pusl.commands.flags import add_columns, add_force
 from pusl.config import add_flags, build
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Input, output, the options of ThinConfig and the columns."""
     from pusl.data.thin import ThinConfig
-    from pusl.examples import Columns
 
     parser.add_argument("file", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV file of examples")
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write")
-    parser.add_argument("--force", action="store_true", help="overwrite an existing output")
+    add_force(parser)
     add_flags(parser, ThinConfig, skip=("propensity_parameters",))
     parser.add_argument(
         "--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
         help="of the propensity model: a=0.55 b=1.5 (jpv), beta=2 gamma=0.4 (power)",
     )  # fmt: skip
-    add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
+    add_columns(parser)
 
 
 def run(args: argparse.Namespace) -> None:

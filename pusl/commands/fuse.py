@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.config import add_flags
+from pusl.commands.flags import add_columns, add_force, add_seed, add_threads
 from pusl.examples import Columns
 from pusl_eval.files import InputError
 
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-ablation", action="store_true", help="skip the table of rankings with each source left out"
     )
     parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="generators (default: fp32)")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the generators (default: as torch likes)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of folds and samples (default: 0)")
-    parser.add_argument("--force", action="store_true", help="overwrite a fused model in --out")
-    add_flags(parser.add_argument_group("columns"), Columns)  # type: ignore[arg-type]
+    add_threads(parser)
+    add_seed(parser)
+    add_force(parser)
+    add_columns(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pusl.commands.flags import add_columns, add_force, add_k, add_seed, add_threads, integer
 from pusl.config import add_flags, build
 from pusl.examples import Columns
 from pusl.llm.endpoint import LLMSettings
@@ -46,12 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--llm", metavar="NAME", help="ask this language model instead of a trained one")
     files.add_argument("--input", required=True, metavar="FILE", help="the catalog: .jsonl(.gz), .parquet, .csv, .tsv")
     files.add_argument("--output", required=True, metavar="FILE", help="predictions: .jsonl(.gz), .parquet, .csv, .tsv")
-    files.add_argument("--force", action="store_true", help="overwrite the output; start over if settings changed")
+    add_force(files)
     files.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")
-    columns = parser.add_argument_group("columns")
-    add_flags(columns, Columns, skip=OTHER_COLUMNS)  # type: ignore[arg-type]
+    add_columns(parser, skip=OTHER_COLUMNS)
     decoding = parser.add_argument_group("decoding")
-    decoding.add_argument("-k", type=_positive, required=True, metavar="N", help="keyphrases per item")
+    add_k(decoding)
     decoding.add_argument(
         "--complete", action="store_true",
         help="go on behind the keyphrases an item has already (its `keyphrases`), and give k further ones",
@@ -70,24 +70,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     decoding.add_argument(
         "--source", action="append", metavar="NAME=FILE",
-        help="a fused model's source that was predicted elsewhere: its predictions for these items",
+        help="predictions for these items from a source of a fused model that runs elsewhere",
     )  # fmt: skip
-    decoding.add_argument("--num-beams", type=_positive, metavar="N", help="width of the search (default: by strategy)")
+    decoding.add_argument("--num-beams", type=integer(1), metavar="N", help="beam width (default: by strategy)")
     decoding.add_argument("--temperature", type=float, metavar="X", help="sample instead of searching the best")
     decoding.add_argument("--top-p", type=float, metavar="X", help="sample among the most probable tokens only")
-    decoding.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the sampling (default: 0)")
+    add_seed(decoding)
     decoding.add_argument("--explain", action="store_true", help="mark each keyphrase: in the text, known, real")
     speed = parser.add_argument_group("speed")
-    speed.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="items at once (default: 64)")
+    speed.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="items at once (default: 64)")
     speed.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="weights (default: fp32)")
-    speed.add_argument("--workers", type=_positive, metavar="N", help="processes (default: as cores and memory allow)")
-    speed.add_argument("--threads", type=_positive, default=1, metavar="N", help="threads per process (default: 1)")
-    speed.add_argument("--shard-size", type=_positive, metavar="N", help="items a kill can cost (default: 512)")
+    speed.add_argument("--workers", type=integer(1), metavar="N", help="processes (default: by cores and memory)")
+    add_threads(speed, default=1)
+    speed.add_argument(
+        "--shard-size", type=integer(1), metavar="N", help="items that a killed run may lose (default: 512)"
+    )
     speed.add_argument("--engine", choices=ENGINES, default="local", help="where it runs (default: local)")
     speed.add_argument("--address", metavar="HOST:PORT", help="Ray cluster (default: start one on this machine)")
     speed.add_argument("--gpus-per-worker", type=float, default=0.0, metavar="X", help="per Ray worker (default: 0)")
     llm = parser.add_argument_group("language model (--llm)")
-    add_flags(llm, LLMSettings, skip=("model", "temperature"))  # type: ignore[arg-type]
+    add_flags(llm, LLMSettings, skip=("model", "temperature"))
     llm.add_argument("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite beside the output)")
     speed.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -190,10 +192,3 @@ def describe(summary: Any, output: str | os.PathLike[str]) -> str:
     if summary.rejects:
         lines.append(f"  {summary.rejects:,} bad lines were left out: {output}.rejects")
     return "\n".join(lines)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
-    return number

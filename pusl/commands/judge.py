@@ -2,10 +2,10 @@
 
 Works with any OpenAI-compatible endpoint (OpenAI, vLLM, Ollama, llama.cpp, Azure). Prints G, Uni and
 Rel (the share judged relevant, in the universe, and both) with 95% intervals, for all items and by
-group. OUTPUT gets one line per item with its verdicts; the numbers go to OUTPUT's name with the ending
-.summary.json. Every answer is kept in llm_answers.sqlite beside OUTPUT: a killed run goes on, and a
-second run makes no request and needs no key and no network. The key is read from $OPENAI_API_KEY (see
---key-variable) and kept nowhere.
+group. OUTPUT gets one line per item with its verdicts; the scores go to a file of the same name with the
+suffix .summary.json. Every answer is stored in llm_answers.sqlite next to OUTPUT: a killed run continues,
+and a second run makes no request and needs neither key nor network. The key is read from
+$OPENAI_API_KEY (see --key-variable) and never stored.
 
 examples:
   pusl judge --references test.jsonl --predictions pusl.jsonl --universe queries.txt --output verdicts.jsonl --k 5 \\
@@ -14,7 +14,7 @@ examples:
       --model llama3.1 --base-url http://localhost:11434/v1
   pusl judge --references test.jsonl --predictions pusl.jsonl --output verdicts.jsonl --gold people.csv
 
---gold holds verdicts of people, as rows with id, keyphrase and verdict (yes or no), or in the form of OUTPUT.
+--gold is a file of human verdicts: rows with id, keyphrase and verdict (yes or no), or in the format of OUTPUT.
 Azure: --base-url https://NAME.openai.azure.com/openai/v1 --model DEPLOYMENT --key-variable AZURE_OPENAI_API_KEY
 """
 
@@ -24,6 +24,7 @@ import argparse
 import sys
 from typing import Any
 
+from pusl.commands.flags import add_cuts, add_force, add_seed, integer
 from pusl.config import add_flags, build
 from pusl_eval.budgets import K_WORDS
 from pusl_eval.files import InputError
@@ -36,44 +37,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--references", required=True, metavar="FILE", help="items with text (or title and description)")
-    add("--predictions", metavar="FILE", help="keyphrases to judge; may be left out when there is --gold")
+    add("--predictions", metavar="FILE", help="keyphrases to judge; optional with --gold")
     add("--output", required=True, metavar="FILE", help="verdicts, one line per item")
-    add("--summary", metavar="FILE", help="numbers as JSON (default: OUTPUT with the ending .summary.json)")
+    add("--summary", metavar="FILE", help="scores as JSON (default: OUTPUT with the suffix .summary.json)")
     add("--universe", metavar="FILE", help="real queries or labels, one per line, for Uni and Rel")
-    add("--train", metavar="FILE", help="training items: gives μ, and so the narrow and diverse parts")
-    add("--gold", metavar="FILE", help="people's verdicts: prints how far the judge agrees with them")
-    add("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite beside OUTPUT)")
-    add("--force", action="store_true", help="overwrite an existing output")
-    what = parser.add_argument_group("what is judged")
+    add("--train", metavar="FILE", help="training items, for μ and the narrow and diverse parts")
+    add("--gold", metavar="FILE", help="human verdicts; prints how far the judge agrees with them")
+    add("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite next to OUTPUT)")
+    add_force(files)
+    what = parser.add_argument_group("what to judge")
     add = what.add_argument
+    add_cuts(what, " (default: all)", type=_cut, default=[])
+    add("--sample", type=integer(1), metavar="N", help="judge N random items only (default: all)")
+    add_seed(what)
+    add("--per-request", type=integer(1), default=10, metavar="N", help="keyphrases in one request (default: 10)")
     add(
-        "--k", type=_cut, nargs="+", default=[], metavar="K",
-        help="cuts: the first K keyphrases as generated; numbers, mu or 2mu (default: all keyphrases)",
-    )  # fmt: skip
-    add("--sample", type=_at_least_1, metavar="N", help="only N items, drawn by --seed (default: all)")
-    add("--seed", type=int, default=0, metavar="N", help="seed of the sample and the intervals (default: 0)")
-    add("--per-request", type=_at_least_1, default=10, metavar="N", help="keyphrases in one request (default: 10)")
-    add("--max-chars", type=_at_least_1, default=8000, metavar="N", help="cut each field here (default: 8000)")
-    add("--fields", nargs="+", metavar="NAME", help="fields that are shown (default: title and description, or text)")
+        "--max-chars",
+        type=integer(1),
+        default=8000,
+        metavar="N",
+        help="characters read per field (default: 8000)",
+    )
+    add("--fields", nargs="+", metavar="NAME", help="fields to show (default: title and description, or text)")
     add(
-        "--consistency", type=_at_least_0, default=20, metavar="N",
-        help="judge N items again, as before and in reversed order, to see whether verdicts stay (default: 20)",
+        "--consistency", type=integer(0), default=20, metavar="N",
+        help="judge N items again, in the same and in reversed order, to compare the verdicts (default: 20)",
     )  # fmt: skip
-    add("--retry-unanswered", action="store_true", help="ask again for what stayed unanswered in earlier runs")
-    add("--skip-failed", action="store_true", help="finish although requests failed; their keyphrases are unanswered")
-    add("--dry-run", action="store_true", help="print requests, tokens and cost; ask nothing, write nothing")
+    add("--retry-unanswered", action="store_true", help="ask again for what earlier runs left unanswered")
+    add(
+        "--skip-failed",
+        action="store_true",
+        help="finish even if requests failed; their keyphrases are unanswered",
+    )
+    add("--dry-run", action="store_true", help="print requests, tokens and cost; send and write nothing")
     add("--quiet", action="store_true", help="no progress bar")
-    add_flags(parser.add_argument_group("endpoint and cost"), LLMSettings)  # type: ignore[arg-type]
+    add_flags(parser.add_argument_group("endpoint and cost"), LLMSettings)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judges, or only plans; says how to go on if it is stopped."""
+    """Judges, or prints the plan; says how to continue if it is stopped."""
     from pusl.llm.endpoint import EndpointError, LLMSettings
     from pusl.llm.judge_job import JudgeOptions
     from pusl.llm.judging import cache_path, judge, plan, summary_path
 
     settings = build(LLMSettings, args)
-    settings.url  # noqa: B018 (a wrong address is an error before any file is read)
+    settings.url  # noqa: B018 (a wrong address fails before any file is read)
     options = JudgeOptions(
         k=tuple(args.k), sample=args.sample, seed=args.seed,
         per_request=args.per_request, max_chars=args.max_chars, fields=tuple(args.fields) if args.fields else None,
@@ -94,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:
         cache = cache_path(args.output, args.cache)
-        print(f"\npusl: stopped. Answers are kept in {cache}; the same command goes on from there.", file=sys.stderr)
+        print(f"\npusl: stopped. Answers are stored in {cache}; the same command continues.", file=sys.stderr)
         return 130
     print(describe(result))
     print(f"verdicts: {args.output}, numbers: {summary_path(args.output, args.summary)}")
@@ -104,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 def describe_plan(found: dict[str, Any]) -> str:
     """The lines of --dry-run."""
     cost = found["cost_usd"]
-    price = "unknown; give --price-in and --price-out" if cost is None else f"about {cost:.4f} USD"
+    price = "unknown (give --price-in and --price-out)" if cost is None else f"about {cost:.4f} USD"
     checks = f", {found['consistency_requests']:,} of them for consistency" if found["consistency_requests"] else ""
     return (
         f"items:    {found['items']:,} ({found['verdicts']:,} verdicts)\n"
@@ -115,7 +123,7 @@ def describe_plan(found: dict[str, Any]) -> str:
 
 
 def describe(result: dict[str, Any]) -> str:
-    """The printed table, percentages with 95% intervals, and how far the judge can be trusted."""
+    """The printed table: percentages with 95% intervals, then how consistent the judge is."""
     scores, spans, sizes = (_by_part(result, kind) for kind in ("scores", "intervals", "sizes"))
     names = [name for name in spans["all"] if name.startswith("G") or scores["all"][name] is not None]
     cut = "all" if "all" in result["k"] else max(result["k"])
@@ -158,26 +166,8 @@ def _percent(value: float | None, interval: list[float] | None) -> str:
 def _check_fields(names: tuple[str, ...] | None) -> None:
     for name in names or ():
         if not name.isidentifier():
-            raise InputError(f"--fields: {name!r} is no plain field name (letters, digits and _)")
+            raise InputError(f"--fields: {name!r} is not a plain field name (letters, digits and _)")
 
 
 def _cut(text: str) -> int | str:
-    return text if text in K_WORDS else _whole(text, 1)
-
-
-def _at_least_1(text: str) -> int:
-    return _whole(text, 1)
-
-
-def _at_least_0(text: str) -> int:
-    return _whole(text, 0)
-
-
-def _whole(text: str, least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{number} must be at least {least}")
-    return number
+    return text if text in K_WORDS else integer(1)(text)

@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import sys
 
+from pusl.commands.flags import add_force, add_threads
 from pusl.config import add_flags, build
 from pusl.training.config import TrainConfig
 from pusl.training.posttraining import Selection
@@ -32,11 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", required=True, metavar="FILE", help="the training file of that model")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the new model")
     parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
-    parser.add_argument("--force", action="store_true", help="replace the run in --out")
+    add_force(parser)
     parser.add_argument("--generate-workers", type=int, metavar="N", help="processes for the synthetic part")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of this process (default: all cores)")
-    add_flags(parser.add_argument_group("selection"), Selection)  # type: ignore[arg-type]
-    add_flags(parser.add_argument_group("training"), TrainConfig, skip=INHERITED)  # type: ignore[arg-type]
+    add_threads(parser)
+    add_flags(parser.add_argument_group("selection"), Selection)
+    add_flags(parser.add_argument_group("training"), TrainConfig, skip=INHERITED)
 
 
 def run(args: argparse.Namespace) -> int:

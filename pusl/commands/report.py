@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl_eval.files import InputError
+from pusl.commands.flags import add_force, add_seed, integer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,32 +22,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="extend",
         metavar="[NAME=]FILE",
-        help="a system's predictions; repeat for more",
+        help="predictions of a system; several are compared",
     )
-    add("--train", metavar="FILE", help="training file: gives μ, narrow/diverse, tail bins and new phrases")
-    add("--universe", metavar="FILE", help="real queries, one a line: marks phrases outside it")
-    add("--complete", metavar="FILE", help="the complete labels of the same items, if known: a second table")
+    add("--train", metavar="FILE", help="training file, for μ, narrow/diverse, tail bins and new phrases")
+    add("--universe", metavar="FILE", help="real queries, one per line; phrases outside it are marked")
+    add("--complete", metavar="FILE", help="the complete labels of the same items, if known; adds a second table")
     add("--output", required=True, metavar="FILE", help="the page to write, for example report.html")
     add("--title", default="Keyphrase report", help="heading of the page (default: %(default)s)")
-    add("--examples", type=int, default=60, metavar="N", help="items shown one by one (default: %(default)s)")
+    add("--examples", type=integer(0), default=60, metavar="N", help="items shown one by one (default: %(default)s)")
     add(
         "--normalization",
         choices=("basic", "stem", "none"),
         default="basic",
         help="how phrases are compared (default: %(default)s)",
     )
-    add("--seed", type=int, default=0, metavar="N", help="draws the examples and the bootstrap (default: %(default)s)")
-    add("--force", action="store_true", help="overwrite an existing page")
+    add_seed(parser)
+    add_force(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Writes the page and says where it stands."""
+    """Writes the page and prints its path."""
     from pusl_eval.files import check_output
     from pusl_eval.flags import named_files
     from pusl_eval.report import write_report
 
-    if args.examples < 0:
-        raise InputError(f"--examples is {args.examples}; it must be at least 0")
     check_output(args.output, args.force)
     write_report(
         args.output, args.references, named_files(args.predictions), train=args.train, universe=args.universe,

@@ -1,16 +1,16 @@
-"""Chooses k keyphrases per item with the whole catalog in mind, from any scored predictions.
+"""Chooses k keyphrases per item from scored predictions, with regard to the whole catalog.
 
 example:
   pusl generate --model DIR --input items.jsonl --output wide.jsonl -k 50
   pusl rerank --predictions wide.jsonl --output covered.jsonl --objective coverage --beta 0.25 -k 10
 
-The predictions should hold more than k candidates per item. Scores are probabilities in [0, 1] or
+The predictions should hold more than k keyphrases per item. Scores are probabilities in [0, 1] or
 log-probabilities (at most 0).
 
 objectives:
-  coverage    items in order take the k phrases with the largest (f + beta) * score, where f is the chance that
-              no earlier item got the phrase right. beta 0: as many different right phrases over the catalog as
-              possible; a large beta: plain top-k. --state FILE lets a later file go on where this one ended.
+  coverage    each item in turn gets the k phrases with the largest (f + beta) * score, where f is the
+              probability that no earlier item has the phrase right. beta 0: as many different right phrases in
+              the catalog as possible; a large beta: plain top-k. --state FILE continues with a later file.
   propensity  the k phrases with the largest score / propensity (needs --train)
   brs         k at random from the best bound * k, the same for the same id and seed
 """
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 
+from pusl.commands.flags import add_force, add_k, add_seed
 from pusl.rerank import OBJECTIVES, SCALES
 from pusl_eval.files import InputError
 from pusl_eval.propensity import PARAMETERS
@@ -26,17 +27,21 @@ from pusl_eval.propensity import PARAMETERS
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `pusl rerank`."""
-    parser.add_argument("--predictions", required=True, metavar="FILE", help="scored predictions, best with k >= 50")
-    parser.add_argument("--output", required=True, metavar="FILE", help="the chosen k per item")
-    parser.add_argument("--objective", required=True, choices=OBJECTIVES, help="what to choose by (see above)")
-    parser.add_argument("-k", type=int, required=True, metavar="N", help="keyphrases per item")
-    parser.add_argument("--beta", type=float, default=0.0, metavar="B", help="coverage: weight of plain relevance")
-    parser.add_argument("--state", metavar="FILE", help="coverage: go on from this file if it exists, and update it")
+    parser.add_argument(
+        "--predictions", required=True, metavar="FILE", help="scored predictions, best 50 or more per item"
+    )
+    parser.add_argument("--output", required=True, metavar="FILE", help="predictions with k keyphrases per item")
+    parser.add_argument("--objective", required=True, choices=OBJECTIVES, help="how to choose (see above)")
+    add_k(parser)
+    parser.add_argument(
+        "--beta", type=float, default=0.0, metavar="B", help="coverage: weight of the score (default: 0)"
+    )
+    parser.add_argument("--state", metavar="FILE", help="coverage: continue from this file if it exists, and update it")
     parser.add_argument(
         "--bound", type=float, default=2.0, metavar="B", help="brs: draw from the best B * k (default: 2)"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="brs: seed of the draw (default: 0)")
-    parser.add_argument("--train", metavar="FILE", help="propensity: training file whose label counts are used")
+    add_seed(parser)
+    parser.add_argument("--train", metavar="FILE", help="propensity: training file that gives the label counts")
     models = [name for name in PARAMETERS if name != "direct"]
     parser.add_argument("--propensity", default="jpv", choices=models, help="propensity model (default: jpv)")
     parser.add_argument(
@@ -49,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scores", default="auto", choices=SCALES, help="what the scores are (default: log if the first is negative)"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite an existing output")
+    add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -61,18 +66,9 @@ def run(args: argparse.Namespace) -> int:
     if args.objective == "propensity" and args.train is not None:
         weight = inverse_propensities(args.train, args.propensity, parameters(args.propensity_parameters))
     elif args.train is not None:
-        raise InputError(f"--train belongs to --objective propensity, not to '{args.objective}'")
+        raise InputError(f"--train is for --objective propensity, not for '{args.objective}'")
     rerank(
-        args.predictions,
-        args.output,
-        args.k,
-        args.objective,
-        beta=args.beta,
-        bound=args.bound,
-        seed=args.seed,
-        scores=args.scores,
-        weight=weight,
-        state=args.state,
-        force=args.force,
-    )
+        args.predictions, args.output, args.k, args.objective, beta=args.beta, bound=args.bound, seed=args.seed,
+        scores=args.scores, weight=weight, state=args.state, force=args.force,
+    )  # fmt: skip
     return 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.config import add_flags
+from pusl.commands.flags import add_columns, add_force, add_threads, integer
 from pusl.examples import Columns
 from pusl_eval.files import InputError
 
@@ -30,16 +30,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--calibrate", metavar="FILE",
         help="items with keyphrases; adds the probability that a phrase is right, learned on them",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="overwrite the output; start over if settings changed")
+    add_force(parser)
     parser.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")
-    parser.add_argument("--batch-size", type=_positive, default=64, metavar="N", help="items at once (default: 64)")
+    parser.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="items at once (default: 64)")
     parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="weights (default: fp32)")
-    parser.add_argument("--workers", type=_positive, metavar="N", help="processes (default: as cores and memory allow)")
-    parser.add_argument("--threads", type=_positive, default=1, metavar="N", help="threads per process (default: 1)")
-    parser.add_argument("--shard-size", type=_positive, metavar="N", help="items a kill can cost (default: 512)")
+    parser.add_argument("--workers", type=integer(1), metavar="N", help="processes (default: by cores and memory)")
+    add_threads(parser, default=1)
+    parser.add_argument(
+        "--shard-size", type=integer(1), metavar="N", help="items that a killed run may lose (default: 512)"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    columns = parser.add_argument_group("columns")
-    add_flags(columns, Columns, skip=("counts_column", "timestamp_column", "group_column"))  # type: ignore[arg-type]
+    add_columns(parser, skip=("counts_column", "timestamp_column", "group_column"))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,10 +70,3 @@ def _score(args: argparse.Namespace) -> None:
         raise InputError(f"--candidates {args.candidates}: none of its ids is in {args.input}")
     if missing:
         print(f"  {missing:,} have no candidates (see 'reason')")
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
-    return number

@@ -5,9 +5,9 @@ example:
     curl -s http://127.0.0.1:8000/v1/keyphrases -H 'Content-Type: application/json' \\
          -d '{"texts": ["Waterproof hiking boots for wide feet"], "k": 5}'
 
-The page is at /, the API's description at /docs and /openapi.json, probes at /healthz and /readyz,
-Prometheus numbers at /metrics. Only this machine can reach it unless --host says otherwise; set
---api-key-env then. SIGTERM or Ctrl-C stops it after everything accepted has been answered.
+The page is at /, the API description at /docs and /openapi.json, health checks at /healthz and /readyz,
+Prometheus metrics at /metrics. By default only this machine can connect; with another --host, set
+--api-key-env too. SIGTERM or Ctrl-C stops the service after it has answered every accepted request.
 """
 
 from __future__ import annotations

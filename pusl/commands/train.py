@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import sys
 
+from pusl.commands.flags import add_force, add_threads
 from pusl.config import add_flags, build
 from pusl.training.config import TrainConfig
 from pusl_eval.files import InputError
@@ -25,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of TrainConfig, --config, --resume and --force."""
     parser.add_argument("--config", metavar="FILE", help="YAML file with the same names; flags win over it")
     parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
-    parser.add_argument("--force", action="store_true", help="replace the run in --out")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of this process (default: all cores)")
+    add_force(parser)
+    add_threads(parser)
     add_flags(parser, TrainConfig)
 
 

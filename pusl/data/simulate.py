@@ -25,6 +25,7 @@ from pusl.data.selection import Floats, Ints, draw_interactions, power_law_count
 from pusl.data.vocabulary import product_types
 from pusl.examples import Example, write_examples
 from pusl_eval.files import InputError, open_atomic
+from pusl_eval.flags import SEED
 from pusl_eval.laziness import DIVERSE, HOT
 
 WRONG_QUERIES = 3  # how many different wrong queries an item attracts
@@ -37,7 +38,7 @@ class SimulateConfig:
     """The knobs of a simulated catalog."""
 
     items: int = option(10_000, "items in all, with dev and test", minimum=3)
-    seed: int = option(0, "random seed; the same seed gives the same bytes", minimum=0)
+    seed: int = option(0, SEED, minimum=0)
     dev_items: int | None = option(None, "items in dev.jsonl (default: a tenth)", minimum=1)
     test_items: int | None = option(None, "items in test.jsonl and complete.jsonl (default: a tenth)", minimum=1)
     queries_per_item: float = option(12.0, "right queries per item, on average", minimum=1)

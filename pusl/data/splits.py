@@ -20,6 +20,7 @@ from pusl.config import check, option
 from pusl.data.folders import writing_folder
 from pusl.examples import Columns, Example, read_examples, write_examples
 from pusl_eval.files import InputError
+from pusl_eval.flags import SEED
 from pusl_eval.normalize import collapse, distinct, normalize
 
 MANIFEST = "split.json"
@@ -29,7 +30,7 @@ MANIFEST = "split.json"
 class SplitConfig:
     """How a data set is cut."""
 
-    seed: int = option(0, "random seed; the same seed gives the same bytes", minimum=0)
+    seed: int = option(0, SEED, minimum=0)
     dev: float = option(0.1, "dev items: a share of all items (below 1) or their number", minimum=0)
     test: float = option(0.1, "test items: a share of all items (below 1) or their number", minimum=0)
     by_time: bool = option(False, "cut at a moment instead of at random: train and dev before, test after it")

@@ -21,7 +21,7 @@ from pusl.config import check, option
 from pusl.data.selection import Floats, Ints, power_law_counts, zipf_weights
 from pusl.examples import Columns, Example, read_examples, write_examples
 from pusl_eval.files import InputError, check_output, read_lines
-from pusl_eval.flags import parameters
+from pusl_eval.flags import SEED, parameters
 from pusl_eval.laziness import laziness
 from pusl_eval.normalize import collapse, distinct, normalize
 from pusl_eval.propensity import DEFAULTS, PARAMETERS, check_parameters, propensities
@@ -37,7 +37,7 @@ class ThinConfig:
     keep: float | None = option(
         None, "share of the label occurrences to keep (default: 0.3, or what the propensity model says)"
     )
-    seed: int = option(0, "random seed; the same seed gives the same bytes", minimum=0)
+    seed: int = option(0, SEED, minimum=0)
     empty: str | None = option(
         None, "an item that would lose everything: keeps one label, is dropped, or stays with none "
         "(default: one for self-selection, else drop)", choices=("one", "drop", "none"),

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pusl.baselines.data import TrainingData
+from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import BASELINES, baseline_class, load_baseline, save_baseline
 from pusl.catalog.recipes import MODEL_FILES, NOT_MODEL_FILES
 from pusl.checkpoint import save_labels

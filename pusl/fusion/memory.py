@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from pusl.baselines.data import label_matrix
+from pusl.baselines.label_matrix import label_matrix
 from pusl.baselines.tfidf import WORD, Tfidf, words
 from pusl.fusion.neighbors import NeighborIndex
 from pusl_eval.files import InputError, open_atomic

@@ -1,9 +1,9 @@
 """Answers of a language model -> an SQLite file, and back on the next run.
 
-Two tables. `answers` holds every request and its raw answer, for audits and for replays; `verdicts`
-holds what the judge said of one keyphrase of one item, so that two systems that predict the same
-keyphrase share the verdict and pay for it once. An answer and its verdicts are written in one
-transaction: a killed run loses at most the requests that were under way.
+Two tables. `answers` holds every request and its raw answer, for audits and replays. `verdicts` holds the
+judge's verdict on one keyphrase of one item, so that two systems that predict the same keyphrase share
+the verdict and pay for it once. An answer and its verdicts are written in one transaction: a killed run
+loses at most the requests that had no answer yet. The file is readable by its owner only.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import sqlite3
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pusl.llm.prompts import Prompt
+from pusl.llm.prompts import Prompt, valid_unicode
 from pusl_eval.files import InputError, check_output
 
 FORMAT = 1
@@ -37,24 +38,24 @@ CREATE TABLE IF NOT EXISTS verdicts (
 class Answer:
     """What the endpoint sent back for one request."""
 
-    text: str | None  # None when the model refused, or the endpoint rejected this one request
-    problem: str = ""  # refusal or rejection, in the endpoint's words
+    text: str | None  # None if the model refused or the endpoint rejected this request
+    problem: str = ""  # the refusal or rejection, as the endpoint put it
     finish: str = ""  # stop, length, content_filter, ...; empty for a rejected request
-    model: str = ""  # as the endpoint names it; often more exact than the name that was asked
+    model: str = ""  # as the endpoint names it; often more exact than the requested name
     tokens_in: int = 0
     tokens_out: int = 0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """True or False, or None while there is no clear answer, and how often it was asked for."""
+    """True or False, or None without a clear answer; and how often it was asked for."""
 
     value: bool | None
     asked: int
 
 
 def key_of(*parts: object) -> str:
-    """A short stable key of any JSON-able parts.
+    """A short stable key for parts that JSON can represent.
 
     >>> key_of("model", "judge-1", "drone") == key_of("model", "judge-1", "drone") != key_of("drone")
     True
@@ -63,19 +64,21 @@ def key_of(*parts: object) -> str:
 
 
 class AnswerStore:
-    """The SQLite file; safe for threads, for several processes and for kill -9."""
+    """The SQLite file. Threads and several processes may share it, and kill -9 does not damage it."""
 
     def __init__(self, path: str | Path, read_only: bool = False) -> None:
-        """Opens or makes the file; `read_only` never makes one (a missing file is an empty store)."""
+        """Opens or creates the file. With `read_only` a missing file is an empty store."""
         self.path = Path(path)
         self._lock = threading.Lock()
         source = ":memory:" if read_only and not self.path.exists() else str(check_output(self.path, force=True))
         try:
+            if source != ":memory:":
+                os.close(os.open(source, os.O_RDWR | os.O_CREAT, 0o600))  # answers may quote private texts
             self._base = sqlite3.connect(source, timeout=60, check_same_thread=False, isolation_level=None)
             version = self._base.execute("PRAGMA user_version").fetchone()[0]
             tables = self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if version not in (0, FORMAT) or (version == 0 and tables):
-                raise InputError(f"{path}: is another program's or version's database; name another file with --cache")
+                raise InputError(f"{path}: was made by another program or version; name another file with --cache")
             if not (read_only and version == FORMAT):
                 self._base.execute("PRAGMA journal_mode = WAL")
                 self._base.execute("PRAGMA synchronous = NORMAL")
@@ -107,10 +110,16 @@ class AnswerStore:
             raise OSError(errno.EIO, str(error), str(self.path)) from None
 
     def answer(self, key: str) -> Answer | None:
-        """The newest stored answer to a request."""
+        """The newest stored answer to a request; None if there is none or it cannot be read."""
         with self._lock:
             row = self._base.execute("SELECT answer FROM answers WHERE key = ? ORDER BY id DESC", (key,)).fetchone()
-        return Answer(**json.loads(row[0])) if row else None
+        if not row:
+            return None
+        try:
+            found = Answer(**json.loads(row[0]))
+            return replace(found, text=found.text and valid_unicode(found.text))
+        except (ValueError, TypeError, AttributeError):  # damaged: ask again
+            return None
 
     def verdicts(self, keys: Sequence[str]) -> dict[str, Verdict]:
         """The stored verdicts among `keys`."""
@@ -123,7 +132,7 @@ class AnswerStore:
         return found
 
     def close(self) -> None:
-        """Closes the file; SQLite then folds its journal into it."""
+        """Closes the file; SQLite then merges its journal into it."""
         with self._lock:
             self._base.close()
 

@@ -1,9 +1,9 @@
 """Prompts -> answers from any OpenAI-compatible endpoint; texts -> zero-shot keyphrases.
 
-One client for the judge and for the generator. It retries what may pass (429, 5xx, time-outs, dropped
-connections, bodies that are no JSON), stops at once on what will not (a wrong key, address or model),
-learns which parameters the endpoint knows, and keeps exact counts. The key is read from the
-environment when the first request is made, and never stored, logged or printed.
+One client for the judge and the generator. It retries errors that may pass (429, 5xx, timeouts, dropped
+connections, bodies that are not JSON), stops at once on errors that will not (a wrong key, address or
+model), learns which parameters the endpoint accepts, and keeps exact counts. The key is read from the
+environment at the first request, and is never stored, logged or printed.
 """
 
 from __future__ import annotations
@@ -41,31 +41,32 @@ from pusl_eval.files import InputError
 from pusl_eval.normalize import distinct
 
 _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
-_REJECTED = ("HTTP 400", "HTTP 413", "HTTP 422")  # this one request is wrong: too long, filtered, a parameter
+_REJECTED = ("HTTP 400", "HTTP 413", "HTTP 422")  # only this request is wrong: too long, filtered, a parameter
 _LONGEST_BACKOFF = 30.0  # seconds
-_LONGEST_WAIT = 120.0  # seconds that a server may ask for
-_RETRIES_BEFORE_CONTACT = 3  # nobody listens, and nobody ever did: a wrong address, most likely
+_LONGEST_WAIT = 120.0  # seconds; a server may ask for more
+_RETRIES_BEFORE_CONTACT = 3  # no connection yet: probably a wrong address
 
 
 class LLMClient:
-    """Asks one endpoint; safe for threads. `usage` counts what was sent and what came back."""
+    """Asks one endpoint; threads may share it. `usage` counts requests and answers."""
 
     def __init__(self, settings: LLMSettings, patience: int = 3) -> None:
-        """`patience`: so many requests in a row may fail after all their retries before the endpoint counts as down."""
+        """`patience`: after this many failed requests in a row, retries included, the endpoint counts as down."""
         self.settings, self.patience = settings, patience
         self.ledger = Ledger(settings)
         self._lock = threading.Lock()
         self._client: Any = None
         self._closed = False
         self._key = ""
-        self._pause_until = 0.0  # a 429 holds back every thread, not only the one that met it
+        self._secrets: list[str] = []  # the key, and what the address holds besides host and path
+        self._pause_until = 0.0  # a 429 pauses every thread, not only the one that received it
         self._failed_in_a_row = 0
-        self._dropped: set[str] = set()  # parameters that this endpoint does not take
+        self._dropped: set[str] = set()  # parameters that this endpoint does not accept
         self._last_rejection = ""
 
     @property
     def usage(self) -> Usage:
-        """What was sent, answered, retried and billed."""
+        """Requests, answers, retries and tokens so far."""
         return self.ledger.usage
 
     def ask(self, prompt: Prompt) -> Answer:
@@ -80,7 +81,7 @@ class LLMClient:
 
     def _ask(self, prompt: Prompt) -> Answer:
         fault, tried = "", 0
-        without: set[str] = set()  # parameters left out after a complaint; remembered if that helped
+        without: set[str] = set()  # parameters omitted after a complaint; remembered if that helped
         retries = self.settings.retries
         while tried <= retries:
             self._wait()
@@ -115,11 +116,11 @@ class LLMClient:
         raise (EndpointError if down else RequestFailed)(message)
 
     def trusted(self, answer: Answer) -> bool:
-        """False for a rejection before anything was answered: the flags may be wrong, not the item."""
+        """False for a rejection before the first answer: then the flags may be wrong, not the item."""
         return bool(answer.finish or self.usage.answers)
 
     def check_rejections(self) -> None:
-        """An endpoint that rejected every request is an InputError: something is wrong with the flags."""
+        """Raises an InputError if the endpoint has rejected every request: the flags must be wrong."""
         if self.usage.rejected and not self.usage.answers:
             raise InputError(
                 f"{self.settings.endpoint} rejects every request ({self._last_rejection})\n"
@@ -127,7 +128,7 @@ class LLMClient:
             )
 
     def _send(self, parameters: dict[str, Any]) -> tuple[Answer | None, str, float | None]:
-        """One HTTP request -> (answer, "", None), or (None, what went wrong, the wait the server asks for)."""
+        """One HTTP request -> (answer, "", None), or (None, the error, the wait that the server asks for)."""
         import openai
 
         client = self._open()
@@ -135,9 +136,8 @@ class LLMClient:
             self.usage.requests += 1
         try:
             raw = client.chat.completions.with_raw_response.create(**parameters)
-            body = raw.text
-            # An answer may be about "sk-8 boards": only the key itself, and a real one, is taken out.
-            return read_answer(body.replace(self._key, "[key]") if len(self._key) >= 16 else body), "", None
+            answer = read_answer(raw.text)
+            return replace(answer, text=answer.text and self._without_secrets(answer.text)), "", None
         except openai.APIStatusError as error:
             status, text = error.status_code, self._hide(server_message(error))
             if status == 402 or (status == 429 and "insufficient_quota" in text):
@@ -148,14 +148,14 @@ class LLMClient:
                 return None, f"HTTP {status}", retry_after(error.response.headers)
             raise InputError(self._refused(status, text)) from None
         except openai.APITimeoutError:
-            return None, "time-out", None
+            return None, "timeout", None
         except openai.APIConnectionError as error:
             return None, f"connection: {self._hide(cause_of(error))}", None
         except (openai.APIError, BadAnswer, UnicodeError) as error:
             return None, f"unreadable body ({self._hide(cause_of(error))})", None
 
     def close(self) -> None:
-        """Closes the connections; threads that are still at work make no further request."""
+        """Closes the connections; threads that are still working make no further request."""
         with self._lock:
             self._closed = True
             if self._client is not None:
@@ -173,7 +173,7 @@ class LLMClient:
             return f"{settings.endpoint} needs an API key (HTTP 401); export it in ${settings.key_variable}"
         if status in (401, 403):
             return (
-                f"{settings.endpoint} refuses the key in ${settings.key_variable} or its use of model "
+                f"{settings.endpoint} does not accept the key in ${settings.key_variable}, or not for model "
                 f"{settings.model!r} (HTTP {status}: {text})\nSet ${settings.key_variable}, or name another variable "
                 "with --key-variable."
             )
@@ -182,10 +182,10 @@ class LLMClient:
                 f"{settings.endpoint} does not know the address or the model {settings.model!r} (HTTP 404: {text})\n"
                 "Check --base-url (it usually ends in /v1) and the model's name."
             )
-        return f"{settings.endpoint} does not take the request (HTTP {status}: {text}); check --base-url and the model"
+        return f"{settings.endpoint} does not accept the request (HTTP {status}: {text}); check --base-url and --model"
 
     def _open(self) -> Any:
-        """The HTTP client, made for the first request: replays need no key and no `openai` import."""
+        """The HTTP client, created for the first request: a replay needs neither a key nor `openai`."""
         import openai
 
         with self._lock:
@@ -197,13 +197,18 @@ class LLMClient:
                 if not self._key and urlsplit(settings.url).hostname == urlsplit(DEFAULT_URL).hostname:
                     raise InputError(
                         f"${settings.key_variable} is not set; export your API key in it, or point --base-url to an "
-                        "endpoint that needs none"
+                        "endpoint that needs no key"
                     )
                 if not (self._key.isascii() and self._key.isprintable()):
-                    raise InputError(f"${settings.key_variable} holds characters that no API key has; set it again")
+                    raise InputError(
+                        f"${settings.key_variable} holds characters that no API key contains; set it again"
+                    )
+                address, query = settings.address
+                self._secrets = [text for text in (self._key, *settings.secrets) if len(text) > 3]
                 self._client = openai.OpenAI(
-                    api_key=self._key or "none", base_url=settings.url, timeout=settings.timeout, max_retries=0
-                )
+                    api_key=self._key or "none", base_url=address, default_query=query, timeout=settings.timeout,
+                    max_retries=0,
+                )  # fmt: skip
             return self._client
 
     def _parameters(self, prompt: Prompt, without: set[str]) -> dict[str, Any]:
@@ -212,7 +217,7 @@ class LLMClient:
             "model": settings.model, "messages": prompt.messages, "temperature": settings.temperature
         }  # fmt: skip
         if settings.max_answer_tokens is not None:
-            # The first is the newer name; some servers silently ignore it, others refuse the second.
+            # The first is the newer name: some servers ignore it, others reject the second.
             found["max_completion_tokens"] = found["max_tokens"] = settings.max_answer_tokens
         wanted = settings.response_format
         if wanted == "auto":
@@ -225,7 +230,7 @@ class LLMClient:
         return {name: value for name, value in found.items() if name not in without}
 
     def _suspect(self, parameters: dict[str, Any], fault: str) -> str | None:
-        """After HTTP 400: the parameter that the message complains of, or the structured output; None if neither."""
+        """After HTTP 400: the parameter that the message names, or the structured output; None if neither."""
         said = fault.lower()
         for name in ("temperature", "max_tokens", "max_completion_tokens"):
             if name in parameters and name in said:
@@ -237,7 +242,7 @@ class LLMClient:
 
     def _wait(self) -> None:
         while (delay := self._pause_until - time.monotonic()) > 0:
-            # Spread the threads, so that they do not meet the limit together again.
+            # Spread the threads, so that they do not hit the limit together again.
             time.sleep(delay + random.random() * min(0.1, self.settings.backoff))
 
     def _note_retry(self, fault: str, tried: int, wait: float | None) -> None:
@@ -254,19 +259,27 @@ class LLMClient:
             time.sleep(max(pause, min(_LONGEST_WAIT, wait or 0.0)))
 
     def _hide(self, text: str) -> str:
-        """A message without the key, should the endpoint echo it."""
-        if len(self._key) > 3:
-            text = text.replace(self._key, "[key]")
-        return re.sub(r"\bsk-[\w*.-]{4,}", "[key]", text)  # OpenAI's messages hold a masked copy
+        """A message for people: without secrets that the endpoint repeats, and without control characters."""
+        for secret in self._secrets:
+            text = text.replace(secret, "[key]")
+        text = re.sub(r"\bsk-[\w*.-]{4,}", "[key]", text)  # OpenAI's messages hold a masked copy
+        return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
+
+    def _without_secrets(self, text: str) -> str:
+        """An answer as it is stored. It may be about "sk-8 boards", so only long secrets are removed."""
+        for secret in self._secrets:
+            if len(secret) >= 16:
+                text = text.replace(secret, "[key]")
+        return text
 
 
 @dataclass
 class LLMPrediction:
-    """One item's keyphrases, best first; the fields of the model generator's Prediction."""
+    """One item's keyphrases, best first, with the fields of a trained model's prediction."""
 
     keyphrases: list[str]
-    scores: list[float] | None = None  # a chat model gives none
-    exhausted: bool = False  # fewer than k, although the model was asked again
+    scores: list[float] | None = None  # a chat model gives no scores
+    exhausted: bool = False  # fewer than k, even after a second request
 
 
 class LLMGenerator:
@@ -278,23 +291,23 @@ class LLMGenerator:
     """
 
     def __init__(self, settings: LLMSettings, cache: str | Path | None = None, max_chars: int = 8000) -> None:
-        """`cache` names the SQLite file of answers; without one, nothing is kept."""
+        """`cache` is the SQLite file of answers; without it nothing is stored."""
         self.client = LLMClient(settings)
         self.store = AnswerStore(cache) if cache is not None else None
         self.max_chars = max_chars
-        self.close = weakref.finalize(self, _close, self.client, self.store)  # by hand, or with the object
+        self.close = weakref.finalize(self, _close, self.client, self.store)  # or at deletion
 
     def generate(self, texts: Sequence[str], k: int, **options: Any) -> list[LLMPrediction]:
         """k different keyphrases per text, in input order.
 
-        `batch_size` and `seed` have no meaning here; a decoding option that a chat model cannot follow is an error.
+        `batch_size` and `seed` are ignored. Any other decoding option that a chat model lacks is an InputError.
         """
         if options.get("temperature") is not None:
             self.client.settings = replace(self.client.settings, temperature=options["temperature"])
         for name, value in options.items():
             if name not in ("batch_size", "seed", "temperature") and value not in (None, False, "open"):
                 raise InputError(
-                    f"--{name.replace('_', '-')} {value} does not work with --llm: a chat model has no such option"
+                    f"--{name.replace('_', '-')} {value} does not work with --llm; a chat model has no such option"
                 )
         found: list[LLMPrediction | None] = [None] * len(texts)
         jobs = enumerate(texts)
@@ -304,7 +317,7 @@ class LLMGenerator:
         return [prediction for prediction in found if prediction is not None]
 
     def _one(self, text: str, k: int) -> LLMPrediction:
-        """Asks once, and once more for what is missing."""
+        """Asks once, and once more if keyphrases are missing."""
         block = item_block({"text": text}, self.max_chars)
         phrases: list[str] = []
         for attempt in range(2):
@@ -332,7 +345,7 @@ def _close(client: LLMClient, store: AnswerStore | None) -> None:
 
 @dataclass(frozen=True)
 class LLMSpec:
-    """A picklable recipe for an LLMGenerator, for whoever runs it in other processes."""
+    """The settings of an LLMGenerator; unlike the generator, they can be pickled for other processes."""
 
     settings: LLMSettings
     cache: str | None = None
@@ -343,7 +356,7 @@ class LLMSpec:
         return LLMGenerator(self.settings, self.cache, self.max_chars)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What changes when predictions may change."""
+        """The settings that affect the predictions."""
         settings = self.settings
         return {
             "llm": settings.model, "prompt": KEYPHRASES_VERSION, "temperature": settings.temperature,

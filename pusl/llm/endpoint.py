@@ -1,7 +1,7 @@
 """Flags -> the address, parameters and limits of an OpenAI-compatible endpoint; a response -> an Answer.
 
-What stands here knows nothing of threads, retries or stores: settings, token and cost estimates, and
-the reading of what a server sends, well-formed or not.
+Settings, token and cost estimates, and the parsing of what a server sends, well-formed or not. Nothing
+here knows about threads, retries or stores.
 """
 
 from __future__ import annotations
@@ -16,50 +16,52 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pusl.config import option
 from pusl.llm.answers import Answer
-from pusl.llm.prompts import Prompt
+from pusl.llm.prompts import Prompt, valid_unicode
 from pusl_eval.files import InputError
 
 DEFAULT_URL = "https://api.openai.com/v1"
-FORMATS = ("json_schema", "json_object", "text")  # from the strictest to what every endpoint has
+FORMATS = ("json_schema", "json_object", "text")  # from the strictest to the one that every endpoint has
 
 
 class EndpointError(RuntimeError):
-    """The endpoint is down, or the budget is used up: exit code 1; what was answered is stored."""
+    """The endpoint is down or the budget is used up: exit code 1. Earlier answers are stored."""
 
 
 class RequestFailed(EndpointError):
-    """One request failed after all its retries, while others may still pass."""
+    """One request failed after all its retries; others may still succeed."""
 
 
 class BadAnswer(ValueError):
-    """The body is no chat completion."""
+    """The body is not a chat completion."""
 
 
 @dataclass(frozen=True)
 class LLMSettings:
     """How to reach a language model, and what it may cost."""
 
-    model: str = option("gpt-4o-mini", "name of the model, as the endpoint knows it")
+    model: str = option("gpt-4o-mini", "the endpoint's name for the model")
     base_url: str | None = option(
         None, f"address of an OpenAI-compatible endpoint (default: $OPENAI_BASE_URL or {DEFAULT_URL})"
     )
     key_variable: str = option("OPENAI_API_KEY", "environment variable that holds the API key")
-    concurrency: int = option(8, "requests under way at the same time", minimum=1)
+    concurrency: int = option(8, "parallel requests", minimum=1)
     timeout: float = option(60.0, "seconds to wait for one answer", minimum=0.001)
-    retries: int = option(8, "how often one request is tried again", minimum=0)
+    retries: int = option(8, "retries per request", minimum=0)
     backoff: float = option(0.5, "seconds before the first retry; doubles each time, up to 30", minimum=0)
-    temperature: float = option(0.0, "sampling temperature; dropped if the model does not take it", minimum=0)
-    max_answer_tokens: int | None = option(None, "cap on the tokens of one answer (default: the model's)", minimum=1)
+    temperature: float = option(0.0, "sampling temperature; omitted if the model does not accept it", minimum=0)
+    max_answer_tokens: int | None = option(None, "most tokens per answer (default: the model's limit)", minimum=1)
     response_format: str = option(
-        "auto", "structured output; auto takes the strictest the endpoint has", choices=("auto", *FORMATS)
+        "auto",
+        "structured output; auto picks the strictest form the endpoint supports",
+        choices=("auto", *FORMATS),
     )
     price_in: float | None = option(None, "USD per million prompt tokens, for cost estimates", minimum=0)
     price_out: float | None = option(None, "USD per million answer tokens, for cost estimates", minimum=0)
-    max_cost: float | None = option(None, "stop before this run has cost more USD than this", minimum=0)
+    max_cost: float | None = option(None, "stop before the run costs more than this many USD", minimum=0)
 
     def __post_init__(self) -> None:
         if self.max_cost is not None and (self.price_in is None or self.price_out is None):
@@ -69,24 +71,37 @@ class LLMSettings:
 
     @property
     def url(self) -> str:
-        """The endpoint's address; a wrong one is an InputError."""
+        """The endpoint's address as given; an InputError if it is not a URL."""
         url = self.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL
         try:
             parts = urlsplit(url)
-            parts.port  # noqa: B018 (raises on a port that is no number)
+            parts.port  # noqa: B018 (raises if the port is not a number)
         except ValueError:
             parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname or re.search(r"[\s\\^`{}|\x00-\x1f]", url):
-            raise InputError(f"--base-url: {_bare(url)!r} is no address; expected e.g. http://localhost:8000/v1")
+            raise InputError(f"--base-url: {_bare(url)!r} is not a URL; expected e.g. http://localhost:8000/v1")
         return url
 
     @property
+    def address(self) -> tuple[str, dict[str, object]]:
+        """The address without its parameters, and the parameters: they go with every request."""
+        parts = urlsplit(self.url)
+        return parts._replace(query="", fragment="").geturl(), dict(parse_qsl(parts.query))
+
+    @property
+    def secrets(self) -> list[str]:
+        """What the address holds besides host and path, as written and as decoded; messages must not show it."""
+        parts = urlsplit(self.url)
+        found = [value for _, value in parse_qsl(parts.query)] + [parts.password or ""]
+        return [text for value in found for text in (value, quote(value, safe=""), unquote(value)) if text]
+
+    @property
     def endpoint(self) -> str:
-        """The address without user names, passwords and parameters, for messages and records."""
+        """The address without user name, password and parameters, for messages and records."""
         return _bare(self.url)
 
     def cost(self, tokens_in: float, tokens_out: float) -> float | None:
-        """USD for so many tokens; None without prices."""
+        """USD for these tokens; None without prices."""
         if self.price_in is None or self.price_out is None:
             return None
         return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
@@ -94,16 +109,16 @@ class LLMSettings:
 
 @dataclass
 class Usage:
-    """Exact counts of one run; tokens are the endpoint's own where it reports them."""
+    """Exact counts of one run. Token counts are the endpoint's own if it reports them."""
 
-    requests: int = 0  # everything that was sent, retries included
+    requests: int = 0  # all requests, retries included
     answers: int = 0
     retries: int = 0
-    rejected: int = 0  # requests the endpoint would not take (too long, filtered)
+    rejected: int = 0  # requests that the endpoint rejected (too long, filtered)
     tokens_in: int = 0
     tokens_out: int = 0
-    estimated: int = 0  # answers without a token report, counted by estimate
-    faults: dict[str, int] = field(default_factory=dict)  # what was retried, by kind
+    estimated: int = 0  # answers without token counts, which are then estimated
+    faults: dict[str, int] = field(default_factory=dict)  # errors that led to a retry, by kind
 
 
 def estimate_tokens(prompt: Prompt) -> int:
@@ -116,15 +131,15 @@ def estimate_tokens(prompt: Prompt) -> int:
 
 
 class Ledger:
-    """Counts tokens and money as answers come in, and stops a run before it costs too much."""
+    """Counts tokens and cost, and stops a run before it costs too much."""
 
     def __init__(self, settings: LLMSettings) -> None:
         self.settings = settings
         self.usage = Usage()
         self._lock = threading.Lock()
         self._reserved = 0.0  # USD of requests under way
-        self._lost = 0.0  # USD of requests whose answers never arrived
-        self._ratio = {"in": 2.0, "out": 2.0}  # real tokens / estimate; careful until the first report
+        self._lost = 0.0  # USD of requests that got no answer
+        self._ratio = {"in": 2.0, "out": 2.0}  # real tokens / estimate; high until the first report
         self._measured = False
         self._longest = 0  # tokens of the longest answer
 
@@ -145,18 +160,18 @@ class Ledger:
         return cost
 
     def lose(self, prompt: Prompt) -> None:
-        """The answer to a request got lost on its way: it may have been billed, so the budget counts it."""
+        """Counts a request without an answer: the endpoint may have billed it."""
         with self._lock:
             self._lost += self._at_most(prompt)
 
     def _at_most(self, prompt: Prompt) -> float:
         cap = self.settings.max_answer_tokens
-        # A server may ignore the cap: the longest answer so far says so.
+        # A server may ignore the limit, so the longest answer so far counts too.
         tokens_out = max(cap, self._longest) if cap else prompt.answer_tokens * self._ratio["out"]
         return self.settings.cost(estimate_tokens(prompt) * self._ratio["in"], tokens_out) or 0.0
 
     def settle(self, prompt: Prompt, answer: Answer | None, reserved: float) -> None:
-        """Replaces the reservation by what the answer reports; None or a rejection costs nothing."""
+        """Replaces the reservation by the real cost; None and a rejection cost nothing."""
         with self._lock:
             self._reserved = max(0.0, self._reserved - reserved)
             if answer is None or not answer.finish:
@@ -176,7 +191,7 @@ class Ledger:
 
 
 def read_answer(body: str) -> Answer:
-    """The body of a chat completion -> an Answer; raises `BadAnswer` if it is none.
+    """The body of a chat completion -> an Answer; raises `BadAnswer` if it is something else.
 
     >>> read_answer('{"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]}').text
     'yes'
@@ -189,12 +204,13 @@ def read_answer(body: str) -> Answer:
         if isinstance(content, list):  # some servers send parts
             content = "".join(part.get("text") or "" for part in content)
         if content is not None and not isinstance(content, str):
-            raise BadAnswer("the content is no text")
+            raise BadAnswer("the content is not text")
         refusal, finish = message.get("refusal") or "", str(choice.get("finish_reason") or "stop")
         counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
         tokens = [count if type(count) is int and count > 0 else 0 for count in counts]
         text = None if refusal or finish == "content_filter" else content
-        return Answer(text, str(refusal), finish, str(value.get("model") or ""), *tokens)
+        refusal, finish, model = (valid_unicode(str(part or "")) for part in (refusal, finish, value.get("model")))
+        return Answer(text and valid_unicode(text), refusal, finish, model, *tokens)
     except BadAnswer:
         raise
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
@@ -202,7 +218,7 @@ def read_answer(body: str) -> Answer:
 
 
 def server_message(error: Any) -> str:
-    """What the server says of an HTTP error, on one line; the body of an `openai.APIStatusError`."""
+    """The server's own message in an `openai.APIStatusError`, on one line."""
     body = error.body if error.body is not None else error.message
     if isinstance(body, Mapping):
         inner = body.get("error", body)

@@ -1,9 +1,9 @@
 """python -m pusl.llm.fake_endpoint --port 8123
 
-A local endpoint that speaks the chat-completions protocol without any model, to try `pusl judge` and
-`pusl generate --llm` for free. As a judge it says yes if every word of the keyphrase occurs in the
-item's text; as a generator it gives the text's own phrases. It reads only what stands between the
-prompt's tags, as a good model should. It answers questions in the form of PUSL's prompts only.
+A local endpoint without a model, to try `pusl judge` and `pusl generate --llm` for free. It speaks the
+chat-completions protocol, but understands PUSL's own prompts only. As a judge it says yes if every word
+of the keyphrase occurs in the item's text. As a generator it returns phrases of the text. Like a good
+model, it reads only what is between the prompt's tags.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WORD = re.compile(r"\w+")
 
 
 def read_question(content: str) -> tuple[str, list[str] | None, int, list[str]]:
-    """The last message -> (item text, keyphrases to judge or None, how many to generate, those known already)."""
+    """The last message -> (item text, keyphrases to judge or None, how many to generate, known ones)."""
     found = _ITEM.search(content)
     if not found:
         raise ValueError("the message has no <item>")
@@ -49,7 +49,7 @@ def fits(text: str, keyphrase: str) -> bool:
 
 
 def phrases_of(text: str, count: int, known: Sequence[str] = ()) -> list[str]:
-    """Pairs of neighboring words, then single words, as they come."""
+    """Pairs of neighboring words, then single words, in the order of the text."""
     words = _WORD.findall(text.lower())
     phrases = dict.fromkeys([*map(" ".join, pairwise(words)), *words])
     return [phrase for phrase in phrases if phrase not in known][:count]
@@ -89,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
             request = json.loads(body)
             answer = json.dumps(answer_to(request["messages"]))
         except (ValueError, KeyError, IndexError, TypeError) as error:
-            return self.reply(400, {"error": {"message": f"not a question of PUSL: {error}"}})
+            return self.reply(400, {"error": {"message": f"not a prompt of PUSL: {error}"}})
         return self.reply(200, completion(request.get("model", "local"), answer, request["messages"]))
 
     def reply(self, status: int, value: object, headers: Mapping[str, str] | None = None) -> None:
@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silent: a line per request would drown what matters."""
+        """Prints nothing: one line per request would hide everything else."""
 
 
 def main() -> None:

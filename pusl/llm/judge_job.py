@@ -1,7 +1,7 @@
 """Reference, prediction and gold files -> the questions that a judge is asked.
 
-Chooses the items (all, or a sample that does not depend on the order of the file), cuts the
-predictions, and finds out which keyphrases the universe has.
+Chooses the items (all, or a sample that does not depend on the order of the file), truncates the
+predictions, and looks up which keyphrases are in the universe.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from pusl_eval.records import Reference, read_label_file, read_predictions, read
 
 @dataclass(frozen=True)
 class JudgeOptions:
-    """What is judged, and how it is asked."""
+    """What to judge, and how to ask."""
 
-    k: tuple[int | str, ...] = ()  # cuts of the predictions: numbers, mu, 2mu; none stands for the whole list
-    sample: int | None = None  # judge so many items, drawn by `seed`; a larger sample contains a smaller one
+    k: tuple[int | str, ...] = ()  # depths to score at: numbers, mu, 2mu; empty: the whole list
+    sample: int | None = None  # number of items, drawn by `seed`; a larger sample contains a smaller one
     seed: int = 0
     per_request: int = 10  # keyphrases in one request
     max_chars: int = 8000  # of each field of an item
     fields: tuple[str, ...] | None = None  # None: title and description where they exist, else text
-    consistency: int = 20  # items that are judged twice more: as before, and in reversed order
+    consistency: int = 20  # items that are judged again, in the same and in reversed order
     retry_unanswered: bool = False
-    skip_failed: bool = False  # write the output although some requests failed; their keyphrases are unanswered
+    skip_failed: bool = False  # finish even if requests failed; their keyphrases are unanswered
 
 
 @dataclass
 class Subject:
-    """One item under judgment."""
+    """One item to judge."""
 
     id: str
     block: str
     group: str | None
     references: int  # different reference keyphrases
-    cut: bool  # the text was longer than max_chars
+    truncated: bool  # the text is longer than max_chars
     predicted: list[str] = field(default_factory=list)  # different keyphrases among the first max(k), as generated
-    ranks: list[int] = field(default_factory=list)  # their places in the generated list
+    ranks: list[int] = field(default_factory=list)  # their ranks in the generated list
     missing: bool = True  # no prediction line
     gold: list[str] = field(default_factory=list)  # normalized keyphrases that a person has judged
 
     def asked(self) -> list[str]:
-        """Every keyphrase to judge: the predicted ones, then those that only the person has seen."""
+        """Every keyphrase to judge: the predicted ones, then those that only people have judged."""
         seen = {normalize(phrase) for phrase in self.predicted}
         return [*self.predicted, *(phrase for phrase in self.gold if phrase not in seen)]
 
 
 @dataclass(frozen=True)
 class Question:
-    """All keyphrases of one item, in the order in which they are asked. `turn` tells repeated questions apart."""
+    """All keyphrases of one item, in the order of the question. `turn` distinguishes repeated questions."""
 
     subject: Subject
     keyphrases: tuple[str, ...]
@@ -66,13 +66,13 @@ class Question:
 
 @dataclass
 class Job:
-    """Everything that a run of the judge needs to know about the files."""
+    """What a run of the judge needs from the files."""
 
     subjects: list[Subject]
     questions: list[Question]
     gold: dict[tuple[str, str], bool]  # (id, normalized keyphrase) -> the person's verdict
     universe: set[str] | None  # the predicted phrases that it holds, normalized
-    k: list[int | None]  # the cuts in numbers; None is the whole list
+    k: list[int | None]  # the depths as numbers; None is the whole list
     mu: float | None  # keyphrases per training item
 
 
@@ -80,7 +80,7 @@ def prepare(
     references: str | Path, predictions: str | Path | None, options: JudgeOptions, universe: str | Path | None = None,
     train: str | Path | None = None, gold: str | Path | None = None,
 ) -> Job:  # fmt: skip
-    """Reads and checks every file; an InputError names what is wrong before anything is asked."""
+    """Reads and checks every file. An InputError names what is wrong, before any request."""
     if predictions is None and gold is None:
         raise InputError("nothing to judge; give --predictions FILE, or --gold FILE to check the judge alone")
     mu = _mu(train) if train is not None else None
@@ -116,10 +116,10 @@ def prepare(
 def _choose(
     references: str | Path, options: JudgeOptions, all_items: bool, people: dict[str, list[str]]
 ) -> tuple[dict[str, Subject], dict[str, Subject], set[str]]:
-    """The items to judge, further ones that only have gold verdicts, and all ids. Memory holds chosen texts only."""
+    """The items to judge, further ones that only have gold verdicts, and all ids. Keeps only chosen texts in memory."""
     chosen: dict[str, Subject] = {}
     extra: dict[str, Subject] = {}
-    ranked: list[tuple[int, str]] = []  # a heap: the worst of the sample is at its top
+    ranked: list[tuple[int, str]] = []  # a heap: the item to drop next is at its top
     known: set[str] = set()
     for reference in read_references(references):
         known.add(reference.id)
@@ -146,7 +146,7 @@ def _choose(
 
 
 def _draw(name: str, seed: int) -> int:
-    """A number that orders items at random, the same for the same id and seed wherever the item stands."""
+    """A random number for sorting items. It depends on id and seed only, not on the position."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode("utf-8", "replace"), digest_size=8).digest(), "big")
 
 
@@ -160,12 +160,12 @@ def _subject(reference: Reference, path: str | Path, options: JudgeOptions) -> S
         fields.popitem()  # the title is the whole text
     if not fields:
         raise InputError(
-            f"{path}:{reference.line}: id {reference.id!r} has nothing to judge by (looked for: {', '.join(names)}); "
+            f"{path}:{reference.line}: id {reference.id!r} has no text to judge by (looked for: {', '.join(names)}); "
             "name its fields with --fields"
         )
-    cut = any(len(text) > options.max_chars for text in fields.values())
+    truncated = any(len(text) > options.max_chars for text in fields.values())
     count = len(first_distinct(reference.keyphrases)[0])
-    return Subject(reference.id, item_block(fields, options.max_chars), reference.group, count, cut)
+    return Subject(reference.id, item_block(fields, options.max_chars), reference.group, count, truncated)
 
 
 def _is_text(value: object) -> bool:
@@ -183,7 +183,7 @@ def _add_predictions(
 
 
 def _consistency(questions: list[Question], options: JudgeOptions) -> Iterator[Question]:
-    """The same questions again, and with the keyphrases in reversed order, for a few items with at least two."""
+    """The questions of a few items again, in the same and in reversed order of the keyphrases."""
     several = [question for question in questions if len(question.keyphrases) > 1]
     drawn = heapq.nsmallest(options.consistency, several, key=lambda q: _draw(q.subject.id, options.seed + 1))
     for question in drawn:

@@ -1,8 +1,7 @@
 """Items + predicted keyphrases -> verdicts of a language model -> a verdicts file and a summary.
 
-The orchestration of `pusl judge`; the numbers come from `pusl_eval.judge`. Verdicts are looked up in the
-store first and asked for only where they are missing, so a second run makes no request, and a killed
-one goes on where it was.
+Runs `pusl judge`; the scores come from `pusl_eval.judge`. Verdicts come from the store, and only missing
+ones are asked for. So a second run makes no request, and a killed run continues.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pusl_eval.inputs import fingerprint
 from pusl_eval.judge import JudgedItem, agreement, judge_scores
 from pusl_eval.normalize import normalize
 
-ASKED_AT_MOST = 2  # once, and once more if the answer was partial
+ASKED_AT_MOST = 2  # once, and once more if the answer was incomplete
 Verdicts = dict[tuple[str, str], dict[str, bool | None]]  # (item id, turn) -> keyphrase -> verdict
 WORDS = {True: "yes", False: "no", None: "unanswered"}
 
@@ -32,20 +31,20 @@ class Judge:
     """Verdicts from the store, or from the model."""
 
     def __init__(self, client: LLMClient, store: AnswerStore, per_request: int = 10, forget: bool = False) -> None:
-        """`forget`: keyphrases that stayed unanswered in an earlier run are asked for again."""
+        """`forget`: ask again for keyphrases that an earlier run left unanswered."""
         self.client, self.store, self.per_request, self.forget = client, store, per_request, forget
 
     def decide(self, question: Question) -> dict[str, bool | None]:
-        """One verdict per keyphrase; what is missing is asked for at most twice, and then None."""
+        """One verdict per keyphrase. A missing one is asked for at most twice; then it is None."""
         keys, known = self._known(question)
         for _ in range(ASKED_AT_MOST):
             for chunk, prompt in self._prompts(question, keys, known):
                 answer = self.client.ask(prompt)
                 values = parse_verdicts(answer.text, len(chunk))
-                # Asking a second time cannot help where the endpoint does not take the request.
-                rise = 1 if answer.finish else ASKED_AT_MOST
+                # A second try cannot help if the endpoint rejects the request.
+                tries = 1 if answer.finish else ASKED_AT_MOST
                 new = {
-                    keys[phrase]: Verdict(value, (known[keys[phrase]].asked if keys[phrase] in known else 0) + rise)
+                    keys[phrase]: Verdict(value, (known[keys[phrase]].asked if keys[phrase] in known else 0) + tries)
                     for phrase, value in zip(chunk, values, strict=True)
                 }
                 if self.client.trusted(answer):
@@ -56,7 +55,7 @@ class Judge:
         return {phrase: known[key].value if key in known else None for phrase, key in keys.items()}
 
     def plan(self, question: Question, planned: set[str]) -> list[Prompt]:
-        """The requests still to be made for a question, if every answer is complete. `planned` collects their keys."""
+        """The requests that a question still needs, if every answer is complete. `planned` collects their keys."""
         keys, known = self._known(question)
         prompts = list(self._prompts(question, {p: key for p, key in keys.items() if key not in planned}, known))
         planned.update(keys[phrase] for chunk, _ in prompts for phrase in chunk)
@@ -93,8 +92,8 @@ def judge(
     """Judges a predictions file, writes verdicts and summary, and returns the summary.
 
     `cache` is the SQLite file of answers (default: llm_answers.sqlite beside the output), `summary` the summary's file
-    (default: OUTPUT with the ending .summary.json). Raises EndpointError if the endpoint fails or the budget is used
-    up; then nothing is written and the next run goes on.
+    (default: OUTPUT with the suffix .summary.json). Raises EndpointError if the endpoint fails or the budget is used
+    up; then nothing is written, and the same call continues later.
     """
     options = options or JudgeOptions()
     output, summary, cache = Path(output), summary_path(output, summary), cache_path(output, cache)
@@ -107,7 +106,7 @@ def judge(
     for path in (output, summary):
         check_output(path, force)
     job = prepare(references, predictions, options, universe, train, gold)
-    # With --skip-failed a series of items that break the endpoint must not look like an endpoint that is down.
+    # With --skip-failed several bad items in a row must not look like an endpoint that is down.
     patience = 25 if options.skip_failed else 3
     with AnswerStore(cache) as store, LLMClient(settings, patience) as client:
         judge_ = Judge(client, store, options.per_request, options.retry_unanswered)
@@ -116,7 +115,8 @@ def judge(
     if failures and (not options.skip_failed or len(failures) == len(job.questions)):
         done = len(job.questions) - len(failures)
         raise EndpointError(
-            f"{failures[0]}\n{_go_on(done, job, cache)}, or pass --skip-failed to count their keyphrases as unanswered."
+            f"{failures[0]}\n{_how_to_continue(done, job, cache)}, or pass --skip-failed to count the failed "
+            "keyphrases as unanswered."
         )
     result = summarize(job, verdicts, client, options)
     result["counts"]["n_failed_requests"] = len(failures)
@@ -152,7 +152,7 @@ def plan(
 
 
 def summary_path(output: str | Path, summary: str | Path | None = None) -> Path:
-    """Where the summary goes.
+    """The path of the summary.
 
     >>> str(summary_path("out/verdicts.jsonl.gz"))
     'out/verdicts.summary.json'
@@ -163,12 +163,12 @@ def summary_path(output: str | Path, summary: str | Path | None = None) -> Path:
 
 
 def cache_path(output: str | Path, cache: str | Path | None = None) -> Path:
-    """Where the answers are kept: one file per folder, so that the systems compared there share verdicts."""
+    """The path of the stored answers: one file per folder, so that all systems in it share verdicts."""
     return Path(cache) if cache is not None else Path(output).with_name("llm_answers.sqlite")
 
 
 def _ask_all(job: Job, judge_: Judge, progress: bool) -> tuple[Verdicts, list[str]]:
-    """Every question's verdicts, and the messages of those that failed after all retries."""
+    """The verdicts of every question, and the messages of questions that failed after all retries."""
     from tqdm import tqdm
 
     verdicts: Verdicts = {}
@@ -192,25 +192,25 @@ def _ask_all(job: Job, judge_: Judge, progress: bool) -> tuple[Verdicts, list[st
                 bar.update()
     except EndpointError as error:
         done = len(verdicts) - len(failures)
-        raise EndpointError(f"{error}\n{_go_on(done, job, judge_.store.path)}.") from None
+        raise EndpointError(f"{error}\n{_how_to_continue(done, job, judge_.store.path)}.") from None
     return verdicts, failures
 
 
-def _go_on(done: int, job: Job, cache: Path) -> str:
+def _how_to_continue(done: int, job: Job, cache: Path) -> str:
     return (
-        f"{done:,} of {len(job.questions):,} questions are answered and stored in {cache}, nothing else was written; "
-        "run the same command again to go on"
+        f"{done:,} of {len(job.questions):,} questions are answered and stored in {cache}; nothing else was written. "
+        "Run the same command again to continue"
     )
 
 
 def summarize(job: Job, verdicts: Verdicts, client: LLMClient, options: JudgeOptions) -> Row:
-    """The content of the summary file; what metrics.json has too stands where it stands there.
+    """The content of the summary file. What metrics.json has too is in the same place.
 
     counts: n_items, n_without_references, n_missing_predictions, n_keyphrases = n_yes + n_no + n_unanswered (at the
     largest k), n_texts_cut, n_failed_requests. scores, groups, intervals: G@k, Uni@k, Rel@k (and `_max`, see
     `judge_scores`) per part. sizes: items, keyphrases, yes and unanswered per part and k. agreement: with people
     (--gold), else null. consistency: first verdicts against those of a repeated and of a reversed question. usage: what
-    THIS run sent and was billed; a replay has zeros. provenance: model, endpoint, prompt version, files with SHA-256.
+    this run sent and was billed; a replay has zeros. provenance: model, endpoint, prompt version, files with SHA-256.
     """
     items = _judged(job, verdicts)
     found = judge_scores(items, job.k, seed=options.seed)
@@ -230,7 +230,7 @@ def summarize(job: Job, verdicts: Verdicts, client: LLMClient, options: JudgeOpt
             "n_items": len(items), "n_without_references": sum(not subject.references for subject in job.subjects),
             "n_missing_predictions": sum(subject.missing for subject in job.subjects),
             "n_keyphrases": len(flat), "n_yes": flat.count(True), "n_no": flat.count(False),
-            "n_unanswered": flat.count(None), "n_texts_cut": sum(subject.cut for subject in job.subjects),
+            "n_unanswered": flat.count(None), "n_texts_cut": sum(subject.truncated for subject in job.subjects),
         },
         "k": ["all" if cut is None else cut for cut in job.k],
         "mu": job.mu,
@@ -273,7 +273,7 @@ def _with_gold(job: Job, verdicts: Verdicts) -> Row | None:
 
 
 def _with_first(verdicts: Verdicts, turn: str) -> Row:
-    """How often a verdict stayed the same when it was asked for again."""
+    """How often a repeated question got the same verdict."""
     again = {(name, phrase): v for (name, t), found in verdicts.items() if t == turn for phrase, v in found.items()}
     first = {(name, phrase): verdicts[name, ""][phrase] for name, phrase in again}
     return agreement(first, again)

@@ -1,11 +1,10 @@
 """Items and keyphrases -> chat messages, and the model's answers -> verdicts or keyphrases.
 
-Every prompt the project sends stands here with a version. The version is part of the key under which
-an answer is stored, so a changed wording must get a new version (a test pins the wording).
+Every prompt of the project is here, with a version. The version is part of the key under which an
+answer is stored, so new wording needs a new version (a test pins the wording).
 
-Catalog text is data, never an instruction. It stands between tags, the characters that could forge a
-tag are escaped, every keyphrase is one numbered line, and an answer counts only for the numbers that
-were asked.
+Catalog text is data, never an instruction. It is enclosed in tags, characters that could forge a tag are
+escaped, every keyphrase is one numbered line, and an answer counts only for numbers that were asked.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ _KEYPHRASES_SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Prompt:
-    """One request: its messages, the JSON schema of its answer, and a guess of the answer's length."""
+    """One request: its messages, the JSON schema of its answer, and the expected length of the answer."""
 
     version: str
     messages: Messages
@@ -92,7 +91,7 @@ def judge_prompt(item: str, keyphrases: Sequence[str]) -> Prompt:
 
 
 def keyphrases_prompt(item: str, k: int, known: Sequence[str] = ()) -> Prompt:
-    """Asks for k keyphrases of one item, other than those it has given already (`known`)."""
+    """Asks for k keyphrases of one item that are not in `known`."""
     lines = "".join(f"{one_line(phrase)}\n" for phrase in known)
     before = f"<known>\n{lines}</known>\n" if known else ""
     other = " other keyphrases than the known ones" if known else " keyphrases"
@@ -115,9 +114,17 @@ def escape(text: str) -> str:
     >>> escape("a < b & c")
     'a &lt; b &amp; c'
     """
-    text = text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate cannot be sent
-    text = _CONTROL.sub(" ", text)
+    text = _CONTROL.sub(" ", valid_unicode(text))
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def valid_unicode(text: str) -> str:
+    """The text with `?` for each lone surrogate, which no file or request could hold.
+
+    >>> valid_unicode("a\\ud800b")
+    'a?b'
+    """
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def unescape(text: str) -> str:
@@ -135,11 +142,11 @@ def one_line(phrase: str) -> str:
 
 
 def parse_verdicts(answer: str | None, count: int) -> list[bool | None]:
-    """A judge's answer -> one verdict per asked keyphrase; None where there is no clear one.
+    """A judge's answer -> one verdict per keyphrase asked about; None where there is no clear one.
 
-    JSON in any of the usual shapes is read, bare or inside prose, and so are lines such as `1. yes`.
-    An answer for a number that was not asked means that the model lost count: then nothing of it is
-    trusted. A number with two different verdicts has none.
+    Reads JSON in any of the usual shapes, bare or inside prose, and lines such as `1. yes`. A verdict
+    for a number that was not asked means that the model lost count: then the whole answer is ignored.
+    A number with two different verdicts has none.
 
     >>> parse_verdicts('{"verdicts": [{"number": 2, "verdict": "no"}, {"number": 1, "verdict": "yes"}]}', 3)
     [True, False, None]
@@ -160,7 +167,7 @@ def parse_verdicts(answer: str | None, count: int) -> list[bool | None]:
 
 
 def parse_keyphrases(answer: str | None) -> list[str] | None:
-    """A generator's answer -> its different keyphrases in lower case, or None if it is no list.
+    """A generator's answer -> its different keyphrases in lower case, or None if it is not a list.
 
     >>> parse_keyphrases('{"keyphrases": ["Red Shoe", "red  shoe", "boot"]}')
     ['red shoe', 'boot']
@@ -182,11 +189,11 @@ def parse_keyphrases(answer: str | None) -> list[str] | None:
     return distinct(" ".join(phrase.strip(" \t\"'`").lower().split()) for phrase in phrases)
 
 
-_MAX_ANSWER = 100_000  # characters; no honest answer is longer
+_MAX_ANSWER = 100_000  # characters; no real answer is longer
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _THINKING = re.compile(r"^.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _BULLET = re.compile(r"^\s*(?:\d+\s*[.):]|[-*•])\s*(\S.*?)\s*$")
-# The verdict follows the number, or a separator after the echoed phrase: "1. just say no" is no verdict.
+# The verdict follows the number, or a separator after the echoed phrase: "1. just say no" is not a verdict.
 _LINE = re.compile(r"^\W*(\d{1,6})\W+(?:.*(?:[:=→|]|\s[-–—])\W*)?(yes|no|true|false)\W*$", re.IGNORECASE)
 _WORDS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 
@@ -201,7 +208,7 @@ def _visible(answer: str | None) -> str:
 
 
 def _numbered(text: str, count: int) -> list[tuple[int, bool]]:
-    """Every (number, verdict) that the answer holds; unreadable verdicts are left out."""
+    """Every (number, verdict) in the answer; unreadable verdicts are skipped."""
     values = _json_values(text)
     if values:
         return [pair for value in values for pair in _pairs_of(value, count)]
@@ -221,7 +228,7 @@ def _pairs_of(value: Any, count: int) -> list[tuple[int, bool]]:
             return _pairs(next((entry for entry in value.values() if isinstance(entry, dict)), value).items())
     if all(isinstance(entry, dict) for entry in value):
         return _pairs((entry.get("number"), entry.get("verdict")) for entry in value)
-    # A bare list has no numbers: it is only unambiguous when it is exactly as long as the question.
+    # A bare list has no numbers: it is clear only if it has one entry per keyphrase.
     return _pairs(enumerate(value, 1)) if len(value) == count else []
 
 
@@ -238,7 +245,7 @@ def _pairs(entries: Iterable[tuple[Any, Any]]) -> list[tuple[int, bool]]:
 
 
 def _json_values(text: str) -> list[Any]:
-    """The JSON objects and arrays in the text, whatever stands around them (fences, prose, a cut end)."""
+    """The JSON objects and arrays in the text, ignoring what surrounds them (fences, prose, a truncated end)."""
     decoder, values, end = json.JSONDecoder(), [], 0
     for match in re.finditer(r"[{\[]", text[:_MAX_ANSWER]):
         if match.start() < end:
@@ -248,7 +255,7 @@ def _json_values(text: str) -> list[Any]:
         except ValueError:
             continue
         except RecursionError:
-            break  # nobody nests answers that deep
+            break  # no real answer is nested that deep
         values.append(value)
     return values
 

@@ -1,6 +1,6 @@
-"""Items -> results, computed in threads, in the order in which they are done.
+"""Tasks -> results, computed in threads, in the order in which they finish.
 
-For work that waits (HTTP requests); work that computes belongs into processes.
+For work that waits, such as HTTP requests. Work that computes belongs in processes.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-Item = TypeVar("Item")
+Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
 def run_all(
-    function: Callable[[Item], Result], items: Iterable[Item], concurrency: int
-) -> Iterator[tuple[Item, Result]]:
-    """Runs `function` over items in threads; yields (item, result) as each is done. `items` is read lazily.
+    function: Callable[[Task], Result], tasks: Iterable[Task], concurrency: int
+) -> Iterator[tuple[Task, Result]]:
+    """Runs `function` over tasks in threads; yields (task, result) as each finishes. `tasks` is read lazily.
 
-    The first error ends the run: what is under way is finished first, so that paid answers are stored.
+    The first error ends the run, but the tasks that have started are finished first: their answers are paid for.
     Ctrl-C does not wait.
 
     >>> sorted(run_all(lambda x: x * x, [1, 2, 3], concurrency=2))
     [(1, 1), (2, 4), (3, 9)]
     """
-    todo: queue.SimpleQueue[tuple[Item] | None] = queue.SimpleQueue()
-    done: queue.SimpleQueue[tuple[Item, Result | None, BaseException | None]] = queue.SimpleQueue()
+    todo: queue.SimpleQueue[tuple[Task] | None] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[Task, Result | None, BaseException | None]] = queue.SimpleQueue()
 
     def work() -> None:
         while (job := todo.get()) is not None:
@@ -38,7 +38,7 @@ def run_all(
     workers = [threading.Thread(target=work, daemon=True) for _ in range(concurrency)]
     for worker in workers:
         worker.start()
-    source, under_way, error = iter(items), 0, None
+    source, under_way, error = iter(tasks), 0, None
     try:
         while True:
             while error is None and under_way < concurrency and (job := next(source, _END)) is not _END:
@@ -46,11 +46,11 @@ def run_all(
                 under_way += 1
             if under_way == 0:
                 break
-            item, result, failure = done.get()
+            task, result, failure = done.get()
             under_way -= 1
             error = error or failure
             if failure is None:
-                yield item, result  # type: ignore[misc]
+                yield task, result  # type: ignore[misc]
         if error is not None:
             raise error
     finally:

@@ -1,7 +1,7 @@
 """HTTP requests -> batches -> keyphrases as JSON, and a page for people.
 
-The web process parses, queues and answers; model processes (`pusl.serve.worker`) compute. What was
-accepted is answered, also when the service is told to stop.
+The web process parses, queues and answers; model processes (`pusl.serve.worker`) compute. Every
+accepted request is answered, even while the service is stopping.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pusl.serve.batching import Batcher, Closed, QueueFull, Ticket, WorkerLost
 from pusl.serve.gateway import Gateway, Problem, Telemetry, set_up_logs
 from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse
 from pusl.serve.settings import ServeConfig, check_config, read_api_key
-from pusl.serve.worker import Item, Worker, WorkerError
+from pusl.serve.worker import TextWithKnown, Worker, WorkerError
 from pusl_eval.files import InputError
 
 log = logging.getLogger("pusl.serve.app")
@@ -57,7 +57,7 @@ class Service:
         self.workers: list[Worker] = []
 
     async def start(self) -> None:
-        """Loads the model in every worker; until then the service is alive but not ready."""
+        """Loads the model in every worker. Until then the service is alive but not ready."""
         config = self.config
         self.workers = [Worker(self._settings, hang_after=max(60.0, 4 * config.timeout)) for _ in range(config.workers)]
         self._idle: asyncio.Queue[Worker] = asyncio.Queue()
@@ -69,16 +69,16 @@ class Service:
         self.telemetry.queued.set_function(lambda: self.batcher.queued)
         self.telemetry.restarts.set_function(lambda: sum(max(0, worker.restarts) for worker in self.workers))
         self.telemetry.ready.set_function(lambda: self.state == "ready")
-        # The first one alone: it may have to build the universe's index, which the others then share.
+        # The first worker starts alone: it may have to build the universe's index, which the others then load.
         self.info = await self.workers[0].start()
         await asyncio.gather(*(worker.start() for worker in self.workers[1:]))
-        for worker in self.workers * 2:  # a worker may hold one batch and find the next in its pipe
+        for worker in self.workers * 2:  # twice: a worker computes one batch while the next waits in its pipe
             self._idle.put_nowait(worker)
         self.state = "ready"
-        self._watch = asyncio.create_task(self._revive(), name="revive")
+        self._watch = asyncio.create_task(self._replace_dead_workers(), name="replace-dead-workers")
 
     async def stop(self) -> None:
-        """Answers what was accepted, then ends the model processes."""
+        """Answers every accepted request, then ends the model processes."""
         ready, self.state = self.state == "ready", "stopping"
         if ready:
             await self.batcher.close()
@@ -87,7 +87,7 @@ class Service:
             await worker.stop()
 
     def refusal(self) -> Problem | None:
-        """Why no request at all would be taken now, if so."""
+        """The Problem that every request would meet now, or None."""
         if self.state != "ready":
             return Problem(503, self.state, f"the service is {self.state}", retry_after=2)
         if self.batcher.full():
@@ -95,8 +95,8 @@ class Service:
             return Problem(429, "queue_full", str(full), full.retry_after)
         return None
 
-    def submit(self, items: list[Item], options: tuple[tuple[str, Any], ...]) -> Ticket:
-        """Queues a request, or raises the Problem that explains why not."""
+    def submit(self, items: list[TextWithKnown], options: tuple[tuple[str, Any], ...]) -> Ticket:
+        """Queues a request. Raises a Problem if there is no room for it."""
         if (problem := self.refusal()) is not None:
             raise problem
         try:
@@ -106,7 +106,7 @@ class Service:
         except Closed:
             raise Problem(503, "stopping", "the service is stopping", retry_after=2) from None
 
-    async def _run(self, items: list[Item], key: Any) -> list[Any]:
+    async def _run(self, items: list[TextWithKnown], key: Any) -> list[Any]:
         worker = await self._idle.get()
         try:
             results, seconds = await worker.ask(items, dict(key))
@@ -116,8 +116,8 @@ class Service:
         finally:
             self._idle.put_nowait(worker)
 
-    async def _revive(self) -> None:
-        """Replaces a model process that died while nobody was asking it."""
+    async def _replace_dead_workers(self) -> None:
+        """Restarts a model process that died between two batches."""
         pause = 0.5
         while True:
             await asyncio.sleep(pause)
@@ -125,10 +125,10 @@ class Service:
             try:
                 for worker in dead:
                     log.warning("worker_replaced")
-                    await worker.revive()
+                    await worker.restart_if_dead()
                 pause = 0.5
             except WorkerLost:
-                pause = min(60.0, pause * 2)  # a folder that vanished should not be read in a tight loop
+                pause = min(60.0, pause * 2)  # the model folder may be gone; do not try again at once
 
 
 def create_app(config: ServeConfig, api_key: str | None = None) -> FastAPI:
@@ -188,9 +188,9 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         found = {
-            400: "the body is not JSON that can be read",
+            400: "the body is not JSON",
             404: "no such path; see /docs",
-            405: "this path does not take this method; see /docs",
+            405: "this method is not allowed here; see /docs",
         }
         code = {400: "not_json", 404: "not_found", 405: "wrong_method"}.get(error.status_code, "http_error")
         request.scope["pusl.facts"]["code"] = code
@@ -217,7 +217,7 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
         facts["texts"], facts["known"] = len(body.texts), sum(map(len, body.known or ()))
         options = checked_options(body, config, service.info)
         facts.update({name: options[name] for name in ("k", "strategy", "vocabulary")})
-        items: list[Item] = list(zip(body.texts, body.known or [[]] * len(body.texts), strict=True))
+        items: list[TextWithKnown] = list(zip(body.texts, body.known or [[]] * len(body.texts), strict=True))
         ticket = service.submit(items, tuple(options.items()))
         results = await _outcome(ticket, service, request)
         facts["queue_ms"], facts["batches"] = round(ticket.waited() * 1000, 1), ticket.batches
@@ -231,7 +231,7 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
 
     @app.get("/v1/model", tags=["keyphrases"])
     async def model() -> JSONResponse:
-        """What is served: the model, its strategies and defaults, and the limits of this server."""
+        """The model, its strategies and defaults, and the limits of this server."""
         if not service.info:
             raise Problem(503, service.state, f"the service is {service.state}", retry_after=2)
         limits = {"max_k": config.max_k, "max_texts": config.max_texts, "max_chars": config.max_chars}
@@ -245,7 +245,7 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
 
     @app.get("/readyz", tags=["operations"])
     async def readyz() -> JSONResponse:
-        """The model is loaded and requests are taken."""
+        """The model is loaded and the service accepts requests."""
         alive = sum(worker.pid is not None for worker in service.workers)
         ready = service.state == "ready" and alive > 0
         state = "ready" if ready else "restarting" if service.state == "ready" else service.state
@@ -265,7 +265,7 @@ def checked_options(body: KeyphraseRequest, config: ServeConfig, info: dict[str,
     if body.known is not None and len(body.known) != len(body.texts):
         raise Problem(422, "invalid", f"known: {len(body.known)} lists for {len(body.texts)} texts")
     if body.known is not None and (body.temperature or body.allow_repeats):
-        raise Problem(422, "invalid", "known: needs a search; leave temperature and allow_repeats away")
+        raise Problem(422, "invalid", "known: cannot be combined with temperature or allow_repeats")
     written = [(f"texts.{i}", text) for i, text in enumerate(body.texts)]
     written += [(f"known.{i}", " ".join(phrases)) for i, phrases in enumerate(body.known or ())]
     for place, text in written:
@@ -274,22 +274,26 @@ def checked_options(body: KeyphraseRequest, config: ServeConfig, info: dict[str,
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise Problem(422, "invalid", f"{place}: holds half a surrogate pair, not valid Unicode") from None
+            raise Problem(422, "invalid", f"{place}: is not valid Unicode (it holds half a surrogate pair)") from None
     options = body.model_dump(exclude={"texts", "known"})
-    options["complete"] = body.known is not None  # told and not told are decoded apart
+    options["complete"] = body.known is not None  # texts with known keyphrases get batches of their own
     options["k"] = body.k or min(info["defaults"]["k"], config.max_k)
     if options["k"] > config.max_k:
-        raise Problem(422, "invalid", f"k: {body.k} is over this server's limit of {config.max_k}")
+        raise Problem(422, "invalid", f"k: {body.k} is above this server's limit of {config.max_k}")
     options["strategy"] = body.strategy or info["defaults"]["strategy"]
     if options["strategy"] not in info["strategies"]:
-        raise Problem(422, "invalid", f"strategy: unknown here; known: {', '.join(info['strategies'])}")
+        raise Problem(
+            422, "invalid", f"strategy: not available for this model; available: {', '.join(info['strategies'])}"
+        )
     if body.vocabulary not in info["vocabularies"]:
-        raise Problem(422, "invalid", f"vocabulary: '{body.vocabulary}' needs a universe; start with --universe FILE")
+        raise Problem(
+            422, "invalid", f"vocabulary: '{body.vocabulary}' needs a universe; start the server with --universe FILE"
+        )
     return options
 
 
 async def _outcome(ticket: Ticket, service: Service, request: Request) -> list[Any] | None:
-    """The results; None if the client went away first; a Problem if time ran out or the model failed."""
+    """The results, or None if the client disconnected first. Raises a Problem on a timeout or if the model failed."""
     gone = asyncio.ensure_future(_disconnected(request))
     either: set[asyncio.Future[Any]] = {ticket.done, gone}
     try:
@@ -308,10 +312,10 @@ async def _outcome(ticket: Ticket, service: Service, request: Request) -> list[A
     except InputError as error:
         raise Problem(422, "invalid", str(error)) from None
     except WorkerLost:
-        raise Problem(503, "worker_lost", "the model process was lost; try again", retry_after=5) from None
+        raise Problem(503, "worker_lost", "the model process ended unexpectedly; try again", retry_after=5) from None
     except WorkerError as error:
         log.error("worker_error", extra={"facts": {"error": str(error)}})
-        raise Problem(500, "internal", "the model failed on this request; the log has the request id") from None
+        raise Problem(500, "internal", "the model failed on this request; look for the request id in the log") from None
 
 
 async def _disconnected(request: Request) -> None:
@@ -320,8 +324,10 @@ async def _disconnected(request: Request) -> None:
 
 
 def _add_pages(app: FastAPI) -> None:
-    for path, name in (("/", "page.html"), ("/docs", "docs.html")):
-        html = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    folder = Path(__file__).parent
+    head = (folder / "head.html").read_text(encoding="utf-8")
+    for path, name, title in (("/", "page.html", "PUSL · keyphrases"), ("/docs", "docs.html", "PUSL · API")):
+        html = head.replace("TITLE", title) + (folder / name).read_text(encoding="utf-8")
         app.add_api_route(path, _page(html), include_in_schema=False, response_class=HTMLResponse)
 
 
@@ -343,19 +349,19 @@ def _page(html: str) -> Any:
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that says where it listens once it does, and that returns after SIGTERM or Ctrl-C instead of dying by
-    it: a drained service is a success."""
+    """Uvicorn that prints its address once it listens, and that returns normally after SIGTERM or Ctrl-C:
+    a service that has answered everything has succeeded."""
 
     greeting = ""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listens, then greets."""
+        """Listens, then prints the address."""
         await super().startup(sockets)
         print(self.greeting, flush=True)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
-        """Handles the two signals while the server runs; a second one ends it at once."""
+        """Handles both signals while the server runs; a second one stops it at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -368,7 +374,7 @@ class Server(uvicorn.Server):
 
 
 def serve(config: ServeConfig) -> None:
-    """Runs the service until SIGTERM or Ctrl-C; what was accepted by then is answered."""
+    """Runs the service until SIGTERM or Ctrl-C, then answers every request accepted by then."""
     check_config(config)
     api_key = read_api_key(config.api_key_env)
     set_up_logs(config.log_level)
@@ -393,7 +399,7 @@ def serve(config: ServeConfig) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket, or an InputError that says what is in the way."""
+    """A bound socket. An InputError says why the address cannot be used."""
     with contextlib.ExitStack() as undo:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -402,6 +408,8 @@ def bind(host: str, port: int) -> socket.socket:
             listener.bind(address)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise InputError(f"--host {host} --port {port}: cannot listen there ({reason}); try another") from None
+            raise InputError(
+                f"--host {host} --port {port}: cannot listen there ({reason}); try another address or port"
+            ) from None
         undo.pop_all()
     return listener

@@ -1,9 +1,9 @@
 """Texts of many requests -> shared batches -> each request's own results.
 
-A request becomes a `Ticket` of texts that share one options key; only texts with equal keys may sit in
-one batch. A batch leaves when it is full or when its oldest ticket has waited `max_wait` seconds. Inside
-a group the tickets take turns, so a request with one text never stands behind a file of a thousand.
-Everything here runs on one asyncio loop and knows nothing of HTTP or of models.
+A request becomes a `Ticket`: its texts and a key made of its options. A batch holds texts of one key
+only. It leaves when it is full or when its oldest ticket has waited `max_wait` seconds. Tickets of one
+key take turns, so a request with one text never waits for a whole file of a thousand. Everything here
+runs on one asyncio loop and knows nothing about HTTP or models.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TURNS_PER_BATCH = 4  # a ticket fills at most a quarter of a batch per turn whil
 
 
 class QueueFull(Exception):
-    """No room for these texts; try again in `retry_after` seconds."""
+    """The queue has no room for these texts; try again in `retry_after` seconds."""
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(f"the queue is full; try again in {retry_after} s")
@@ -29,7 +29,7 @@ class QueueFull(Exception):
 
 
 class Closed(Exception):
-    """The batcher is shutting down and takes nothing new."""
+    """The batcher is shutting down and accepts nothing new."""
 
 
 class WorkerLost(Exception):
@@ -38,15 +38,15 @@ class WorkerLost(Exception):
 
 @dataclass(eq=False)
 class Ticket:
-    """One request's texts on their way through the batcher."""
+    """The texts of one request, and how far they have come."""
 
-    texts: Sequence[Any]  # whatever `run` takes for a text
+    texts: Sequence[Any]  # each in the form that `run` takes
     key: Hashable
     done: asyncio.Future[list[Any]]
     arrived: float
     since: float  # arrival or last turn; decides whose turn it is
     results: list[Any] = field(default_factory=list)
-    started: int = 0  # texts handed to a batch so far
+    started: int = 0  # texts in batches so far
     missing: int = 0  # texts without a result so far
     first_start: float | None = None
     batches: int = 0
@@ -60,8 +60,8 @@ Part = tuple[Ticket, int, int]  # a ticket and the range of its texts inside one
 
 
 class Batcher:
-    """Groups texts by key and feeds `run(texts, key)`: one batch for each of `workers` at a time, and up to
-    `ahead` more FULL batches, so that no worker stands idle between two of them."""
+    """Groups texts by key and calls `run(texts, key)`: one batch per worker at a time, and up to `ahead`
+    more full batches, so that no worker waits between two of them."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Batcher:
         self.max_delay, self.workers, self.ahead = max_delay, workers, ahead
         self.queued = 0  # texts accepted and not yet started
         self.running = 0  # texts inside a batch now
-        self._batches = 0  # batches that left and are not back
+        self._batches = 0  # batches under way
         self._groups: dict[Hashable, deque[Ticket]] = {}
         self._wakeup = asyncio.Event()
         self._closed = False
@@ -91,7 +91,7 @@ class Batcher:
         self._tasks = [asyncio.create_task(self._lane(), name=f"lane-{i}") for i in range(self.workers + self.ahead)]
 
     async def close(self) -> None:
-        """Takes nothing new, answers what was accepted, then stops the lanes."""
+        """Accepts nothing new, answers everything queued, then stops the lanes."""
         self._closed = True
         self._wakeup.set()
         await asyncio.gather(*self._tasks)
@@ -127,27 +127,27 @@ class Batcher:
         return left
 
     def full(self, texts: int = 1) -> bool:
-        """Whether so many texts more are too many: for the queue's length, or to be through within `max_delay`."""
-        late = self.queued > 0 and self._through() > self.max_delay
+        """Whether `texts` more would exceed the queue's length or could not be done within `max_delay`."""
+        late = self.queued > 0 and self._seconds_to_empty() > self.max_delay
         return late or self.queued + texts > self.max_queue
 
     def retry_after(self) -> int:
-        """Whole seconds until the present queue should be through; 1 to 60."""
-        return min(60, max(1, math.ceil(self._through())))
+        """Seconds until the queue should be empty, rounded up; 1 to 60."""
+        return min(60, max(1, math.ceil(self._seconds_to_empty())))
 
-    def _through(self) -> float:
-        """Seconds until the present queue should be through, from the pace so far."""
+    def _seconds_to_empty(self) -> float:
+        """Estimated seconds until the queue is empty, at the pace so far."""
         return (self.queued + self.running) * self._seconds_per_text
 
     def _take(self) -> list[Part] | float | None:
-        """The next batch, or seconds until one may leave (inf: when a worker is free), or None if nothing is queued."""
+        """The next batch, or seconds until one may leave (inf: wait for a worker), or None if nothing is queued."""
         now, idle = time.monotonic(), self._batches < self.workers
         full = {key for key, group in self._groups.items() if self._size(group) >= self.max_batch}
         oldest_first = sorted(self._groups, key=lambda key: self._groups[key][0].since)
         if not idle and not full:
             return math.inf if oldest_first else None
         for key in oldest_first:
-            # Age before size: were only full groups taken while the workers are busy, a rare key might starve.
+            # The oldest group goes first. If only full groups were taken, a rare key could wait forever.
             overdue = self._closed or now - self._groups[key][0].since >= self.max_wait
             if overdue or key in full:
                 return self._fill(key, self._groups[key], now)
@@ -195,8 +195,8 @@ class Batcher:
                 waiting.cancel()
 
     async def _process(self, batch: list[Part]) -> None:
-        """Runs a batch. If it fails, every request in it gets another try on its own, so that one
-        request's poison never becomes another's error."""
+        """Runs a batch. If it fails, each of its requests is tried again alone, so that one bad request
+        cannot make another one fail."""
         try:
             await self._attempt(batch)
         except Exception as error:

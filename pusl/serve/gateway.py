@@ -1,7 +1,7 @@
 """A raw HTTP request -> one that is authorized, bounded, counted and logged.
 
-ASGI middleware around the service: request ids, API key, limits on body size and on open requests, time-out for slow
-uploads, JSON errors, Prometheus numbers and one JSON log line per request. The lines never hold a text.
+ASGI middleware around the service: request ids, API key, limits on body size and open requests, a timeout for slow
+uploads, JSON errors, Prometheus metrics and one JSON log line per request. Log lines never contain a text.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("pusl.serve.app")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-BODIES_HELD = 16  # of the largest size allowed; a thousand slow big uploads must not fill the memory
+BODIES_HELD = 16  # largest bodies in memory at once, so that many slow big uploads cannot fill it
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Problem(Exception):
-    """An answer that is an error: status, a code for programs, a message for people."""
+    """An error answer: status, a code for programs, a message for people."""
 
     def __init__(self, status: int, code: str, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -56,20 +56,20 @@ class Problem(Exception):
 
 
 class Telemetry:
-    """The service's Prometheus numbers, in a registry of their own."""
+    """The service's Prometheus metrics, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self.requests = Counter("pusl_http_requests", "HTTP requests answered", ("path", "status"), registry=registry)
         self.latency = Histogram(
-            "pusl_http_request_seconds", "From the request's head to the end of its answer", ("path",),
+            "pusl_http_request_seconds", "Time from the first byte of a request to the end of its answer", ("path",),
             buckets=LATENCIES, registry=registry,
         )  # fmt: skip
         self.open = Gauge("pusl_http_open_requests", "Requests being handled now", registry=registry)
         self.texts = Counter("pusl_texts", "Texts answered with keyphrases", registry=registry)
         self.keyphrases = Counter("pusl_keyphrases", "Keyphrases generated", registry=registry)
         self.dropped = Counter(
-            "pusl_texts_dropped", "Texts never started: client gone or out of time", ("reason",), registry=registry
+            "pusl_texts_dropped", "Texts never started: client gone or timeout", ("reason",), registry=registry
         )
         self.queue_wait = Histogram(
             "pusl_queue_seconds", "Wait of a request before its first batch", buckets=LATENCIES, registry=registry
@@ -78,11 +78,11 @@ class Telemetry:
         self.batch_time = Histogram("pusl_batch_seconds", "Time per batch", buckets=LATENCIES, registry=registry)
         self.queued = Gauge("pusl_queue_texts", "Texts waiting for a batch", registry=registry)
         self.restarts = Gauge("pusl_worker_restarts", "Model processes replaced since the start", registry=registry)
-        self.ready = Gauge("pusl_ready", "1 if the model is loaded and requests are taken", registry=registry)
+        self.ready = Gauge("pusl_ready", "1 if the model is loaded and the service accepts requests", registry=registry)
 
 
 class Gateway:
-    """Wraps an ASGI app; everything that is the same for all paths is here."""
+    """Wraps an ASGI app with everything that is the same for all paths."""
 
     def __init__(
         self,
@@ -100,12 +100,12 @@ class Gateway:
         self.app, self.telemetry, self.paths, self.protected = app, telemetry, paths, protected
         self.key = api_key.encode() if api_key else None
         self.max_body, self.max_open, self.body_timeout = max_body, max_open, body_timeout
-        self.refuse = refuse  # asked before a body is read: under overload a refusal must cost next to nothing
+        self.refuse = refuse  # called before the body is read, so that refusing is cheap under overload
         self.open = 0
-        self.held = 0  # bytes of bodies in memory, all requests together
+        self.held = 0  # bytes of all request bodies in memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, from its head to its log line."""
+        """Handles one request and logs it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -131,7 +131,7 @@ class Gateway:
         self.telemetry.open.set(self.open)
         try:
             self._admit(scope["path"], headers)
-            if scope["method"] in ("POST", "PUT", "PATCH") and scope["path"] in self.paths:
+            if scope["method"] == "POST" and scope["path"] in self.paths:
                 if (problem := self.refuse()) is not None:
                     raise problem
                 receive = await self._buffered(receive, headers, facts)
@@ -140,11 +140,11 @@ class Gateway:
             facts["code"] = problem.code
             await _answer(problem, tracked)
         except ConnectionError:
-            status = status or 499  # nobody is there to read an answer
+            status = status or 499  # the client is gone
         except Exception as error:
             log.error("unhandled", exc_info=error, extra={"facts": {"request_id": request_id}})
             if not status:
-                await _answer(Problem(500, "internal", "something failed here; the log has the request id"), tracked)
+                await _answer(Problem(500, "internal", "internal error; look for the request id in the log"), tracked)
         finally:
             self.open -= 1
             self.held -= facts.pop("held", 0)
@@ -177,11 +177,13 @@ class Gateway:
             raise Problem(401, "unauthorized", "send the API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`")
 
     async def _buffered(self, receive: Receive, headers: dict[str, bytes], facts: dict[str, Any]) -> Receive:
-        """Reads the whole body within the limits, and replays it to the app."""
+        """Reads the whole body within the limits, then gives it to the app."""
         kind = headers.get("content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise Problem(415, "not_json", "send the body as JSON with `Content-Type: application/json`")
-        too_big = Problem(413, "body_too_big", f"the body is over {self.max_body} bytes; send fewer texts per request")
+        too_big = Problem(
+            413, "body_too_big", f"the body is larger than {self.max_body} bytes; send fewer texts per request"
+        )
         length = headers.get("content-length", b"0")
         if length.isdigit() and int(length) > self.max_body:
             raise too_big
@@ -193,7 +195,7 @@ class Gateway:
             try:
                 message = await asyncio.wait_for(receive(), max(0.001, deadline - loop.time()))
             except asyncio.TimeoutError:
-                raise Problem(408, "slow_upload", f"the body did not arrive in {self.body_timeout:g} s") from None
+                raise Problem(408, "slow_upload", f"the body did not arrive within {self.body_timeout:g} s") from None
             if message["type"] == "http.disconnect":
                 raise ConnectionError
             chunks.append(message.get("body", b""))
@@ -222,10 +224,10 @@ async def _answer(problem: Problem, send: Send) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """Log records as one JSON object per line. Exceptions appear as type and place: a message could quote a text."""
+    """Log records as JSON lines. Of an exception only type and place are logged: its message could quote a text."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """The record as one line."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {"time": f"{stamp}.{int(record.msecs):03d}Z", "level": record.levelname.lower()}
         line["event"] = record.getMessage()

@@ -1,6 +1,6 @@
 """Texts + options -> keyphrases with scores and marks, as plain JSON values.
 
-What a model process of the service does; also usable without any service.
+What a model process of the service computes. It works without the service too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 STRATEGY_HELP = {
     "beam": "One search ranks whole phrases by probability. Fast.",
-    "sequence": "One phrase after the other, each the best not yet given.",
+    "sequence": "One phrase after the other: each is the best one not given yet.",
 }
 
 
 class Inference:
-    """A loaded, warmed-up model and its universe."""
+    """A loaded and warmed-up model with its universe."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Inference:
         self.generator.generate(["warm up"], 1)
 
     def info(self) -> dict[str, Any]:
-        """What `GET /v1/model` tells."""
+        """The answer of `GET /v1/model`."""
         from pusl.decoding.generator import VOCABULARIES
         from pusl.fusion.fused import FusedGenerator
         from pusl.paradigms import STRATEGIES
@@ -56,7 +56,7 @@ class Inference:
     def answer(
         self, texts: Sequence[str], options: Mapping[str, Any], known: Sequence[Sequence[str]] | None = None
     ) -> list[dict[str, Any]]:
-        """One dict per text, in order; `known`: the keyphrases that each text has already."""
+        """One dict per text, in order. `known`: the keyphrases that each text already has."""
         chosen = {name: value for name, value in options.items() if value is not None and name != "explain"}
         found = self.generator.generate(texts, known=known, batch_size=self.batch_size, **chosen)
         results = []

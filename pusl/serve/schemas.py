@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+LOWEST_TEMPERATURE = 0.01
 
 
 class KeyphraseRequest(BaseModel):
-    """Texts and how to generate for them."""
+    """Texts, and how to generate keyphrases for them."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra={
         "example": {"texts": ["Waterproof hiking boots for wide feet"], "k": 5},
     })  # fmt: skip
-    texts: Annotated[list[str], Field(min_length=1, description="One or more texts; results come in this order.")]
+    texts: Annotated[list[str], Field(min_length=1, description="One or more texts. Results come in the same order.")]
     known: Annotated[
         list[list[str]] | None,
-        Field(description="Keyphrases that each text has already, one list per text: k further ones are searched."),
+        Field(description="Keyphrases that each text already has, one list per text. The answer holds k further ones."),
     ] = None
     k: Annotated[int | None, Field(ge=1, strict=True, description="Keyphrases per text (default: the model's).")] = None
     strategy: Annotated[str | None, Field(description="Decoding strategy; `GET /v1/model` lists them.")] = None
@@ -24,21 +27,37 @@ class KeyphraseRequest(BaseModel):
         Literal["open", "prefer", "closed"], Field(description="`prefer` and `closed` need a server with a universe.")
     ] = "open"
     allow_repeats: Annotated[bool, Field(strict=True, description="Keep repeated keyphrases.")] = False
-    min_score: Annotated[float | None, Field(description="Leave out keyphrases that score below this.")] = None
-    temperature: Annotated[float | None, Field(ge=0, le=10, description="Above 0 samples instead of searching.")] = None
-    top_p: Annotated[
-        float | None, Field(gt=0, le=1, description="Sampling: the likeliest tokens that sum to this.")
+    min_score: Annotated[float | None, Field(strict=True, description="Omit keyphrases with a lower score.")] = None
+    temperature: Annotated[
+        float | None, Field(ge=0, le=10, strict=True, description="0 searches; from 0.01 to 10 samples.")
     ] = None
-    num_beams: Annotated[int | None, Field(ge=1, le=64, strict=True, description="Width of the beam.")] = None
-    seed: Annotated[int, Field(ge=0, lt=2**31, strict=True, description="Sampling: each text has its own numbers.")] = 0
-    explain: Annotated[bool, Field(strict=True, description="Add marks: present, new, in universe.")] = False
+    top_p: Annotated[
+        float | None,
+        Field(
+            gt=0, le=1, strict=True, description="Sampling: only the most likely tokens, up to this total probability."
+        ),
+    ] = None
+    num_beams: Annotated[int | None, Field(ge=1, le=64, strict=True, description="Beam width.")] = None
+    seed: Annotated[
+        int,
+        Field(ge=0, lt=2**31, strict=True, description="Seed of the sampling; the same seed gives the same result."),
+    ] = 0
+    explain: Annotated[bool, Field(strict=True, description="Add marks: present, new, in_universe.")] = False
+
+    @field_validator("temperature")
+    @classmethod
+    def _check_temperature(cls, value: float | None) -> float | None:
+        """Below 0.01 sampling is a search in all but name, and close to 0 the division by it overflows."""
+        if value is not None and 0 < value < LOWEST_TEMPERATURE:
+            raise PydanticCustomError("temperature", f"must be 0 or at least {LOWEST_TEMPERATURE}")
+        return value
 
 
 class Mark(BaseModel):
-    """What is known about one keyphrase; null where the server has no list to compare with."""
+    """Facts about one keyphrase; null where the server has no list to compare with."""
 
-    present: bool = Field(description="Its words stand in the text.")
-    offsets: list[list[int]] = Field(description="[start, end) of every occurrence, in characters of the text.")
+    present: bool = Field(description="The text contains its words.")
+    offsets: list[list[int]] = Field(description="[start, end) of each occurrence, in characters.")
     new: bool | None = Field(description="No training item had it as a label.")
     in_universe: bool | None = Field(description="It is in the server's universe of real queries.")
     sources: dict[str, int] | None = Field(
@@ -51,7 +70,7 @@ class KeyphraseResult(BaseModel):
 
     keyphrases: list[str]
     scores: list[float] = Field(description="Log-probability per keyphrase (a fused model: probability), same order.")
-    exhausted: bool = Field(description="The model had fewer than k different keyphrases to give.")
+    exhausted: bool = Field(description="The model found fewer than k different keyphrases.")
     marks: list[Mark] | None = Field(default=None, description="Only with `explain`.")
 
 
@@ -73,8 +92,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text}
     for status, text in (
         (400, "The body is not JSON."), (401, "The API key is missing or wrong."),
-        (413, "Too many texts, too long a text, or too big a body."), (415, "The body is not declared as JSON."),
-        (422, "A field is missing, unknown, or out of range."), (429, "The queue is full; see Retry-After."),
-        (503, "The model is loading or the service is stopping; see Retry-After."), (504, "Out of time."),
+        (413, "Too many texts, a text that is too long, or a body that is too large."),
+        (415, "The body is not declared as JSON."), (422, "A field is missing, unknown, or out of range."),
+        (429, "The queue is full; see Retry-After."), (504, "No answer within the time limit."),
+        (503, "The model is loading or the service is stopping; see Retry-After."),
     )
 }  # fmt: skip

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from pusl.config import option
+from pusl.config import THREADS, option
 from pusl_eval.files import InputError, check_input
 
 
@@ -15,23 +15,23 @@ class ServeConfig:
     """Settings of `pusl serve`."""
 
     model: str = option("", "folder of a trained model")
-    host: str = option("127.0.0.1", "address to bind; anything but loopback makes the service reachable by others")
-    port: int = option(8000, "port to bind; 0 takes a free one and prints it", minimum=0)
+    host: str = option("127.0.0.1", "address to listen on; any but a loopback address lets other machines connect")
+    port: int = option(8000, "port to listen on; 0 picks a free one and prints it", minimum=0)
     universe: str | None = option(None, "file of real queries or labels, for the vocabularies `prefer` and `closed`")
-    precision: str = option("fp32", "arithmetic of the model", choices=("fp32", "int8"))
+    precision: str = option("fp32", "number format of the weights", choices=("fp32", "int8"))
     workers: int = option(1, "model processes", minimum=1)
-    threads: int | None = option(None, "threads per model process (default: cores / workers)", minimum=1)
+    threads: int | None = option(None, THREADS + " (default: cores / workers)", minimum=1)
     max_batch: int = option(32, "texts per batch", minimum=1)
-    max_wait_ms: float = option(5.0, "a batch that is not full leaves after this long", minimum=0)
-    max_queue: int = option(512, "texts that may wait; beyond that the answer is 429", minimum=1)
+    max_wait_ms: float = option(5.0, "milliseconds after which a batch starts although it is not full", minimum=0)
+    max_queue: int = option(512, "texts that may wait; above that the answer is 429", minimum=1)
     max_k: int = option(50, "largest k a request may ask for", minimum=1)
-    max_texts: int = option(256, "most texts per request", minimum=1)
-    max_chars: int = option(20_000, "longest text, in characters", minimum=1)
+    max_texts: int = option(256, "texts per request", minimum=1)
+    max_chars: int = option(20_000, "characters per text", minimum=1)
     max_body_mib: float = option(4.0, "largest request body, in MiB", minimum=0.001)
-    max_open: int = option(2048, "requests open at once; beyond that the answer is 503", minimum=1)
+    max_open: int = option(2048, "open requests; above that the answer is 503", minimum=1)
     timeout: float = option(30.0, "seconds until a request is answered with 504", minimum=0.001)
     api_key_env: str | None = option(None, "environment variable that holds the API key clients must send")
-    log_level: str = option("info", "least severe log line", choices=("debug", "info", "warning", "error"))
+    log_level: str = option("info", "lowest level that is logged", choices=("debug", "info", "warning", "error"))
 
 
 def read_api_key(variable: str | None) -> str | None:
@@ -40,20 +40,22 @@ def read_api_key(variable: str | None) -> str | None:
         return None
     key = os.environ.get(variable, "")
     if not key.strip():
-        raise InputError(f"--api-key-env {variable}: this environment variable is not set or empty")
+        raise InputError(f"--api-key-env {variable}: this environment variable is unset or empty")
     return key.strip()
 
 
 def check_config(config: ServeConfig) -> ServeConfig:
-    """Settings that contradict each other become an InputError before anything starts."""
+    """The settings, or an InputError that names the first wrong one. Runs before anything starts."""
     if config.max_texts > config.max_queue:
-        raise InputError(f"--max-texts {config.max_texts} is over --max-queue {config.max_queue}: no such request fits")
+        raise InputError(
+            f"--max-texts {config.max_texts} is above --max-queue {config.max_queue}; such a request never fits"
+        )
     if not config.model:
-        raise InputError("name the folder of a trained model: --model DIR")
+        raise InputError("--model DIR is missing: the folder of a trained model")
     if not (Path(config.model) / "pusl.json").is_file():
         raise InputError(f"--model {config.model}: not a PUSL model folder (it has no pusl.json)")
     if config.port > 65535:
-        raise InputError(f"--port {config.port}: there are only ports up to 65535")
+        raise InputError(f"--port {config.port}: expected a port from 0 to 65535")
     if config.universe is not None:
         check_input(config.universe)
     return config

@@ -1,9 +1,8 @@
 """Texts + options -> predictions, computed in a process of its own.
 
-The web process never runs the model: a worker does, so a long batch cannot hold up health checks or
-refusals, and a worker that dies or hangs is replaced. Frames on the pipes are four bytes of length,
-then JSON. The worker's first frame says what was loaded, or why it could not be; after that one answer
-follows each question.
+The web process never runs the model; a worker does. So a long batch cannot delay health checks, and a
+worker that dies or hangs is replaced. A message on the pipes is four bytes of length and then JSON. The
+worker's first message says what it loaded, or why it failed; after that it answers each question.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import os
 import signal
 import struct
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -25,34 +25,34 @@ from pusl.serve.batching import WorkerLost
 from pusl_eval.files import InputError
 
 HEADER = struct.Struct(">I")
-Item = tuple[str, Sequence[str]]  # a text and the keyphrases it has already
+TextWithKnown = tuple[str, Sequence[str]]  # a text and the keyphrases it already has
 
 
 class WorkerError(Exception):
-    """The model raised inside the worker; the message names the kind and the place, never the text."""
+    """The model failed in the worker. The message names the error and its place, never the text."""
 
 
 class Worker:
-    """A model process, seen from the web process."""
+    """A model process, as the web process sees it."""
 
     def __init__(self, settings: Mapping[str, Any], hang_after: float = 300.0) -> None:
         self.settings, self.hang_after = dict(settings), hang_after
         self.info: dict[str, Any] = {}
         self.restarts = -1
         self._process: asyncio.subprocess.Process | None = None
-        self._turn = asyncio.Lock()
+        self._reading = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
-        """The process id, if it runs."""
+        """The process id, or None if it is not running."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def start(self) -> dict[str, Any]:
-        """Starts (or starts again) the process and waits until the model is loaded and warm."""
+        """Starts the process and waits until the model is loaded and warm."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pusl.serve.worker", json.dumps(self.settings),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal must not reach it before the queue is drained
+            start_new_session=True,  # Ctrl-C must not reach it before the queue is empty
         )  # fmt: skip
         self.restarts += 1
         hello = await self._receive()
@@ -62,14 +62,16 @@ class Worker:
         self.info = hello["ready"]
         return self.info
 
-    async def ask(self, items: Sequence[Item], options: Mapping[str, Any]) -> tuple[list[dict[str, Any]], float]:
+    async def ask(
+        self, items: Sequence[TextWithKnown], options: Mapping[str, Any]
+    ) -> tuple[list[dict[str, Any]], float]:
         """Predictions for one batch and the seconds they took; WorkerLost if the process dies or hangs."""
-        await self.revive()
-        life = self.restarts
-        # Several questions may stand in the pipe: written in this order, read in this order (the lock is fair).
+        await self.restart_if_dead()
+        started = self.restarts
+        # Several questions may wait in the pipe; answers come in the same order, and the lock is fair.
         self._write({"items": items, "options": options})
-        async with self._turn:
-            if life != self.restarts or self.pid is None:
+        async with self._reading:
+            if started != self.restarts or self.pid is None:
                 raise WorkerLost("the model process ended")
             try:
                 answer = await asyncio.wait_for(self._receive(), self.hang_after)
@@ -81,7 +83,7 @@ class Worker:
         return answer["results"], answer["seconds"]
 
     async def stop(self) -> None:
-        """Ends the process; it holds nothing worth saving."""
+        """Kills the process; it has nothing to save."""
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -89,11 +91,11 @@ class Worker:
         await self._process.wait()
         self._process._transport.close()  # type: ignore[attr-defined]
 
-    async def revive(self) -> None:
-        """Starts the process again if it died."""
+    async def restart_if_dead(self) -> None:
+        """Starts the process again if it has died."""
         if self.pid is not None:
             return
-        async with self._turn:
+        async with self._reading:
             if self.pid is None:
                 try:
                     await self.start()
@@ -103,7 +105,7 @@ class Worker:
     def _write(self, question: dict[str, Any]) -> None:
         assert self._process and self._process.stdin
         body = json.dumps(question).encode()
-        self._process.stdin.write(HEADER.pack(len(body)) + body)  # a dead process shows itself in _receive
+        self._process.stdin.write(HEADER.pack(len(body)) + body)  # _receive notices if the process is dead
 
     async def _receive(self) -> dict[str, Any]:
         assert self._process and self._process.stdout
@@ -115,10 +117,10 @@ class Worker:
 
 
 def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: BinaryIO) -> None:
-    """The worker's life: load, say so, answer until the pipe closes."""
+    """Loads the model, reports it, and answers questions until the pipe closes."""
 
-    def send(frame: dict[str, Any]) -> None:
-        body = json.dumps(frame).encode()
+    def send(message: dict[str, Any]) -> None:
+        body = json.dumps(message).encode()
         answers.write(HEADER.pack(len(body)) + body)
         answers.flush()
 
@@ -153,9 +155,17 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__} at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
 
 
+def _exit_with_parent(parent: int) -> None:
+    """Ends this process soon after its parent has died, even in the middle of a batch."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
 def main() -> None:
-    """Entry of the worker process: stdin and stdout carry frames; prints go to stderr."""
+    """Runs the worker process. Messages use stdin and stdout; anything printed goes to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     settings = json.loads(sys.argv[1])

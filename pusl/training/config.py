@@ -16,6 +16,7 @@ from pusl.config import check, option
 from pusl.examples import Columns
 from pusl.paradigms import LOSSES, ORDERS
 from pusl_eval.files import InputError, check_input
+from pusl_eval.flags import SEED
 
 METRICS = ("B@2mu", "B@mu", "F1@O")
 SCRATCH = "scratch:"
@@ -81,7 +82,7 @@ class TrainConfig(Columns):
     warmup: float = option(0.05, "share of the steps in which the learning rate rises", minimum=0.0)
     weight_decay: float = option(0.0, "weight decay", minimum=0.0)
     max_grad_norm: float = option(1.0, "gradients are clipped to this norm", minimum=0.0)
-    seed: int = option(0, "random seed of weights, order, dropout", minimum=0)
+    seed: int = option(0, SEED, minimum=0)
     eval_every: int | None = option(None, "steps between dev scores (default: ten times a run)", minimum=1)
     dev_items: int = option(500, "at most this many dev items are scored during training", minimum=1)
     metric: str = option("B@2mu", "dev metric that chooses the best model", METRICS)

@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1_000_000, help="of the largest file (memory)")
     parser.add_argument("--model", help="a model folder (kills, throughput)")
     parser.add_argument("--input", help="a catalog file (kills, throughput)")
-    parser.add_argument("-k", type=int, default=10, help="keyphrases per item (default: 10)")
+    parser.add_argument("-k", "--k", type=int, default=10, help="keyphrases per item (default: 10)")
     parser.add_argument("--every", type=float, default=20.0, help="seconds between kills (default: 20)")
     parser.add_argument("--kills", type=int, default=5, help="how many kills (default: 5)")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="processes (throughput)")

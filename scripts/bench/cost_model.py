@@ -131,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="t5-base", help="model (default: t5-base)")
     parser.add_argument("--input", type=int, default=64, help="input tokens (default: 64)")
-    parser.add_argument("-k", type=int, default=10, help="keyphrases per item, and beams (default: 10)")
+    parser.add_argument("-k", "--k", type=int, default=10, help="keyphrases per item, and beams (default: 10)")
     parser.add_argument("--batch", type=int, default=512, help="items at once (default: 512)")
     parser.add_argument("--tflops", type=float, default=312.0, help="peak of the device (default: A100, bf16)")
     parser.add_argument("--bandwidth", type=float, default=2.0, help="TB/s (default: A100 80 GB)")

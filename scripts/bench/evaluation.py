@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--predicted", type=int, default=10, help="predictions per item")
     parser.add_argument("--right", type=int, default=5, help="references per item")
     parser.add_argument("--labels", type=int, default=300_000, help="different phrases")
-    parser.add_argument("--k", type=int, nargs="+", default=[5, 10])
+    parser.add_argument("-k", "--k", type=int, nargs="+", default=[5, 10])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
     parser.add_argument("--json", help="write seconds, memory and scores here")

@@ -2,12 +2,12 @@
 
 Load test of `pusl serve` on this machine, over real HTTP on 127.0.0.1.
 
-1. Offline: the same model generates for the same texts in one process; its answers are the truth and its
-   texts/s the yardstick (measured before and after the service, because machines drift).
-2. Closed loop: N clients, one text per request, each asking again as soon as it is answered. Every answer
-   is compared with the offline one. Nothing may be lost, wrong or refused.
-3. Overload: requests arrive at a multiple of the measured rate whether or not earlier ones were
-   answered. Refusals must be fast, accepted requests right, and memory must not grow.
+1. Offline: the same model generates for the same texts in one process. Its answers are the expected ones and
+   its texts/s the reference, measured before and after the service, because a machine's speed drifts.
+2. Closed loop: N clients with one text per request; each sends the next request after the answer. Every
+   answer is compared with the offline one. None may be lost, wrong or refused.
+3. Overload: requests arrive at a multiple of the measured rate, answered or not. Refusals must be fast,
+   accepted requests must be right, and memory must not grow.
 
 The clients run on the same cores as the service, so the ratio is a lower bound.
 """
@@ -33,6 +33,7 @@ from typing import Any
 
 from pusl.examples import read_examples
 from pusl.process import prepare_process
+from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, write_json
 
 SCORE_TOLERANCE = 1e-4
@@ -41,7 +42,7 @@ Answer = tuple[list[str], list[float]]
 
 @dataclass
 class Load:
-    """What one phase of load met."""
+    """The answers and latencies of one phase."""
 
     seconds: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
@@ -49,10 +50,19 @@ class Load:
     wrong: int = 0
     lost: int = 0
 
-    def note(self, status: str, seconds: float) -> None:
-        """Counts one answer."""
+    async def send(self, connection: Connection, request: bytes, wanted: Answer) -> bool:
+        """Sends one request, counts and checks its answer; False if the connection is lost."""
+        start = time.monotonic()
+        try:
+            status, body = await connection.ask(request)
+        except (OSError, EOFError):
+            self.lost += 1
+            connection.close()
+            return False
         self.statuses[status] += 1
-        self.latencies.setdefault(status, []).append(seconds)
+        self.latencies.setdefault(status, []).append(time.monotonic() - start)
+        self.wrong += status == "200" and not right(body, wanted)
+        return True
 
     def summary(self) -> dict[str, Any]:
         """Numbers for the report; latencies in milliseconds."""
@@ -70,7 +80,7 @@ class Load:
 
 
 class Connection:
-    """One kept-alive HTTP connection, written by hand so that the clients cost little."""
+    """One keep-alive HTTP connection, written by hand to keep the clients cheap."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -88,7 +98,7 @@ class Connection:
         return head[9:12].decode(), await reader.readexactly(int(length[1]))
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         if self.streams:
             self.streams[1].close()
 
@@ -112,7 +122,7 @@ def right(body: bytes, wanted: Answer) -> bool:
 async def closed_loop(
     port: int, requests: Sequence[bytes], wanted: Sequence[Answer], clients: int, seconds: float
 ) -> Load:
-    """N clients that each ask again as soon as they are answered."""
+    """N clients; each sends the next request as soon as it has its answer."""
     load, turn, begun = Load(), 0, time.monotonic()
 
     async def client() -> None:
@@ -121,16 +131,8 @@ async def closed_loop(
         while time.monotonic() - begun < seconds:
             index = turn % len(requests)
             turn += 1
-            start = time.monotonic()
-            try:
-                status, body = await connection.ask(requests[index])
-            except (OSError, EOFError):
-                load.lost += 1
-                connection.close()
+            if not await load.send(connection, requests[index], wanted[index]):
                 connection = Connection(port)
-                continue
-            load.note(status, time.monotonic() - start)
-            load.wrong += status == "200" and not right(body, wanted[index])
         connection.close()
 
     await asyncio.gather(*(client() for _ in range(clients)))
@@ -141,23 +143,15 @@ async def closed_loop(
 async def open_loop(
     port: int, requests: Sequence[bytes], wanted: Sequence[Answer], rate: float, seconds: float, pids: Sequence[int]
 ) -> tuple[Load, list[list[int]]]:
-    """Requests at a fixed rate, answered or not; memory of the processes once a second."""
+    """Requests at a fixed rate, answered or not; measures the memory of the processes once a second."""
     load, begun, free = Load(), time.monotonic(), []
     memory: list[list[int]] = []
     tasks: set[asyncio.Task[None]] = set()
 
     async def one(index: int) -> None:
         connection = free.pop() if free else Connection(port)
-        start = time.monotonic()
-        try:
-            status, body = await connection.ask(requests[index])
-        except (OSError, EOFError):
-            load.lost += 1
-            connection.close()
-            return
-        load.note(status, time.monotonic() - start)
-        load.wrong += status == "200" and not right(body, wanted[index])
-        free.append(connection)
+        if await load.send(connection, requests[index], wanted[index]):
+            free.append(connection)
 
     sent = 0
     while (now := time.monotonic() - begun) < seconds:
@@ -170,7 +164,7 @@ async def open_loop(
             sent += 1
         await asyncio.sleep(0.005)
     await asyncio.gather(*tasks)
-    load.seconds = time.monotonic() - begun  # with the time it took to answer what was accepted
+    load.seconds = time.monotonic() - begun  # includes the time to answer all accepted requests
     memory.append([resident_kib(pid) for pid in pids])
     for connection in free:
         connection.close()
@@ -178,7 +172,7 @@ async def open_loop(
 
 
 def resident_kib(pid: int) -> int:
-    """Memory a process holds now."""
+    """Memory of a process, now."""
     found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
     return int(found[1]) if found else 0
 
@@ -239,22 +233,24 @@ def offline(args: argparse.Namespace, texts: Sequence[str]) -> tuple[list[Answer
 
 
 def main() -> int:
-    """Runs the three parts and prints what they met."""
+    """Runs the three parts and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="folder of a trained model")
-    parser.add_argument("--texts", required=True, help="file of examples whose texts are asked for")
+    parser.add_argument("--texts", required=True, help="file of examples with the texts")
     parser.add_argument("--limit", type=int, default=1000, help="different texts used (default: 1000)")
-    parser.add_argument("-k", type=int, default=10, help="keyphrases per text (default: 10)")
+    parser.add_argument("-k", "--k", type=int, default=10, help="keyphrases per text (default: 10)")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=60, help="length of the closed loop (default: 60)")
     parser.add_argument("--offline-seconds", type=float, default=10, help="length of each offline measurement")
-    parser.add_argument("--overload", type=float, default=3.0, help="arrivals as a multiple of the measured rate")
+    parser.add_argument("--overload", type=float, default=3.0, help="arrival rate, as a multiple of the measured rate")
     parser.add_argument("--overload-seconds", type=float, default=20)
-    parser.add_argument("--threads", type=int, default=1, help="per model process, and for the offline run")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads per process (default: 1)")
     parser.add_argument("--workers", type=int, default=1, help="model processes of the service")
     parser.add_argument("--precision", default="fp32", choices=("fp32", "int8"))
     parser.add_argument("--max-batch", type=int, default=32)
-    parser.add_argument("--max-queue", type=int, default=256, help="small, so that overload fills it soon")
+    parser.add_argument(
+        "--max-queue", type=int, default=256, help="queue length; small, so that overload fills it soon"
+    )
     parser.add_argument("--log-level", default="info", help="of the service; info writes a line per request")
     parser.add_argument("--output", help="JSON file for the numbers")
     args = parser.parse_args()
@@ -264,7 +260,7 @@ def main() -> int:
     wanted, before = offline(args, texts)
     log = Path(tempfile.gettempdir()) / f"bench_serving_{os.getpid()}.log"
     with service(args, log) as (port, pids):
-        asyncio.run(closed_loop(port, requests, wanted, args.clients, 3))  # warms caches; not counted
+        asyncio.run(closed_loop(port, requests, wanted, args.clients, 3))  # warm-up, not counted
         steady = asyncio.run(closed_loop(port, requests, wanted, args.clients, args.seconds))
         rate = args.overload * steady.statuses["200"] / steady.seconds
         flood, memory = asyncio.run(open_loop(port, requests, wanted, rate, args.overload_seconds, pids))
@@ -290,7 +286,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except InputError as error:
-        sys.exit(f"bench_serving: {error}")
+    sys.exit(exit_code(main, "serving"))

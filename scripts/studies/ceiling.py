@@ -1,13 +1,13 @@
 """python scripts/studies/ceiling.py --out RUNS --seeds 0 1 2
 
-Can a model of keyphrase SEQUENCES beat a model of single keyphrases? A small world in which the best possible
-answer is known exactly. A text names a kind and a detail; which of its kind's senses an item has, the text does
-not say. Keyphrases belong to a sense or to the detail, so that an item's keyphrases depend on each other
-strongly. Every outcome is enumerated, hence for each text the chance of every keyphrase, alone and given one
-keyphrase that the item has already, and the largest B@k that anyone can expect: the ceiling.
+Can a model of keyphrase sequences beat a model of single keyphrases? This study uses a small world in which the
+best possible answer is known exactly. A text names a kind and a detail, but not which of the kind's senses the
+item has. Keyphrases belong to a sense or to the detail, so an item's keyphrases depend strongly on each other.
+All outcomes are enumerated. This gives, for each text, the probability of every keyphrase, alone and given one
+known keyphrase, and the largest B@k that any system can expect: the ceiling.
 
-One2One and PUSL learn from draws of that world, are decoded by the same search, and their expected B@k is
-computed from the enumeration, without test items and their noise: (1) nothing known, (2) one keyphrase known.
+One2One and PUSL learn from samples of that world and are decoded by the same search. Their expected B@k is
+computed from the enumeration, so there is no sampling noise: (1) nothing known, (2) one keyphrase known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pusl import KeyphraseGenerator
 from pusl.examples import Example, write_examples
 from pusl.process import prepare_process
 from pusl.training import TrainConfig, train
-from pusl_eval.files import InputError
+from pusl_eval.exits import exit_code
 
 KINDS, DETAILS, SENSES, OWN, SHARED = 12, 12, 3, 5, 3  # keyphrases of a sense, and of a detail
 CHANCES = (0.5, 0.3, 0.2)  # of a kind's senses
@@ -37,7 +37,7 @@ SYSTEMS = {  # title: training settings of its own
 
 @dataclass(frozen=True)
 class Text:
-    """One text of the world and everything that can be true of an item with it."""
+    """One text of the world and every possible set of labels of an item with it."""
 
     text: str
     labels: list[str]
@@ -45,11 +45,11 @@ class Text:
     chance: np.ndarray  # (outcomes,)
 
     def marginals(self) -> np.ndarray:
-        """Chance of each label. (labels,)"""
+        """Probability of each label. (labels,)"""
         return self.chance @ self.sets
 
     def joint(self) -> np.ndarray:
-        """Row c: the chances that c is the known label, drawn from the item's own, and that l is a FURTHER one."""
+        """Row c: the probability that c is the known label (drawn from the item's own) and that l is another one."""
         drawn = self.sets * (self.chance / self.sets.sum(1))[:, None]  # (outcomes, labels)
         both = drawn.T @ self.sets  # (labels, labels)
         np.fill_diagonal(both, 0.0)
@@ -57,7 +57,7 @@ class Text:
 
 
 def outcomes(own: np.ndarray, shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inclusion chances (SENSES, OWN) and (SHARED,) -> all label sets with at least one label, and their chances."""
+    """Inclusion probabilities (SENSES, OWN) and (SHARED,) -> all non-empty label sets and their probabilities."""
     sets, chances = [], []
     subsets = (np.arange(2 ** (OWN + SHARED))[:, None] >> np.arange(OWN + SHARED)) & 1  # (256, 8)
     for sense, weight in enumerate(CHANCES):
@@ -107,23 +107,23 @@ def draw(texts: Sequence[Text], items: int, seed: int) -> list[Example]:
 
 
 def ceilings(texts: Sequence[Text], k: int) -> dict[str, float]:
-    """The largest expected B@k: nothing known, one label known that only may not be given again, one label told.
+    """The largest expected B@k: nothing known; one label known but not told to the system; one label told.
 
-    Not told, an answer is one ranking whatever is known: k labels, and a next one if the known label is among them.
+    A system that is not told gives the same ranking whatever is known; the known label is skipped afterwards.
     """
     free, blind, told = [], [], []
     for text in texts:
         joint = text.joint()
         free.append(np.sort(text.marginals())[::-1][:k].sum() / k)
         told.append(np.sort(joint, axis=1)[:, ::-1][:, :k].sum() / k)
-        worth = joint.sum(0)[:, None] + joint  # (labels, next labels): alone, and what comes instead of it
+        worth = joint.sum(0)[:, None] + joint  # (labels, next labels): its own gain, and that of its replacement
         np.fill_diagonal(worth, 0.0)
         blind.append(np.sort(worth, axis=0)[::-1][:k].sum(0).max() / k)
     return {"nothing known": _mean(free), "one known, not told": _mean(blind), "one known, told": _mean(told)}
 
 
 def expected(texts: Sequence[Text], model: Path, k: int) -> dict[str, float | None]:
-    """What a model can expect of its own rankings, by the same enumeration."""
+    """The expected B@k of a model's own rankings, by the same enumeration."""
     generator = KeyphraseGenerator.from_pretrained(model)
     joints = [dict(zip(text.labels, text.joint(), strict=True)) for text in texts]
     free, blind, told = 0.0, 0.0, None
@@ -144,7 +144,7 @@ def expected(texts: Sequence[Text], model: Path, k: int) -> dict[str, float | No
 
 
 def _worth(text: Text, chances: np.ndarray, words: Sequence[str]) -> float:
-    """The summed chances of those words that are labels of the text."""
+    """The summed probabilities of those words that are labels of the text."""
     return float(sum(chances[text.labels.index(word)] for word in words if word in text.labels))
 
 
@@ -153,7 +153,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def study(out: Path, seed: int, k: int, items: int, steps: int) -> dict[str, dict[str, float | None]]:
-    """Ceilings and systems of one world; finished models are used again."""
+    """Ceilings and systems of one world; finished models are reused."""
     texts = world(seed)
     folder = out / f"seed-{seed}-{items}"
     source = folder / "train.jsonl"
@@ -176,8 +176,10 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the worlds and their models")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one world and its models each")
-    parser.add_argument("-k", type=int, default=5, help="keyphrases asked for (default: 5)")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="one world and its models per seed (default: 0 1 2)"
+    )
+    parser.add_argument("-k", "--k", type=int, default=5, help="keyphrases per text (default: 5)")
     parser.add_argument("--items", type=int, default=20_000, help="training items (default: 20000)")
     parser.add_argument("--steps", type=int, default=1000, help="optimizer steps of each model (default: 1000)")
     args = parser.parse_args()
@@ -204,9 +206,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"ceiling: {error}")
-    except KeyboardInterrupt:
-        sys.exit("ceiling: stopped; the same command goes on")
+    sys.exit(exit_code(main, "ceiling"))

@@ -1,10 +1,10 @@
 """python scripts/studies/completion.py --items test.jsonl --truth complete.jsonl --models PUSL=DIR One2One=DIR -k 5
 
-How much do the keyphrases that an item has already tell a model about those it lacks? `--items` holds the
-observed keyphrases, `--truth` all of them (or each item its own, in the field `complete`, as `pusl data thin`
-leaves them). Each model is asked for k further keyphrases; right are the hidden ones. A PUSL model is asked
-twice: told what is there (`pusl generate --complete`), and not told, with repeats of it left out afterwards.
-The table gives B@k with its 95% interval over items, and the paired difference from the last system.
+How much do an item's known keyphrases tell a model about the missing ones? `--items` has the observed
+keyphrases, `--truth` all of them (or each item has them in the field `complete`, as `pusl data thin` writes
+them). Each model is asked for k further keyphrases; the hidden ones are right. A PUSL model is asked twice:
+once told the known keyphrases (`pusl generate --complete`), and once not told, where known ones are dropped
+afterwards. The table gives B@k with its 95% interval over items, and the paired difference from the last system.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pusl import KeyphraseGenerator
 from pusl.examples import Example, read_examples
 from pusl.process import prepare_process
 from pusl_eval.evaluation import compare
+from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, check_input
 from pusl_eval.flags import named_files
 from pusl_eval.normalize import normalize
@@ -25,7 +26,7 @@ BEAMS = 64
 
 
 def hidden_labels(items: Sequence[Example], truth: str | None) -> dict[str, list[str]]:
-    """Id -> the right keyphrases that were not observed; items that lack nothing are left out."""
+    """Id -> the right keyphrases that were not observed; complete items are omitted."""
     whole = {one.id: one.keyphrases for one in read_examples(truth)} if truth else {}
     found = {}
     for one in items:
@@ -38,12 +39,12 @@ def hidden_labels(items: Sequence[Example], truth: str | None) -> dict[str, list
         if missing:
             found[one.id] = missing
     if not found:
-        raise InputError("no item lacks a keyphrase; there is nothing to find")
+        raise InputError("no item lacks a keyphrase, so there is nothing to find")
     return found
 
 
 def further(generator: KeyphraseGenerator, items: Sequence[Example], k: int, told: bool) -> dict[str, list[str]]:
-    """Id -> k keyphrases that the item does not have yet, found by beams of one width whether told or not."""
+    """Id -> k keyphrases that the item does not have yet. The beam width is the same, told or not."""
     texts, known = [one.text for one in items], [one.keyphrases for one in items]
     if told:
         found = generator.generate(texts, k, known=known, num_beams=BEAMS)
@@ -61,8 +62,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", required=True, help="items with their observed keyphrases")
     parser.add_argument("--truth", help="the same ids with all right keyphrases")
-    parser.add_argument("--models", nargs="+", required=True, metavar="NAME=DIR", help="the last one is the yardstick")
-    parser.add_argument("-k", type=int, nargs="+", default=[5], help="further keyphrases asked for (default: 5)")
+    parser.add_argument(
+        "--models", nargs="+", required=True, metavar="NAME=DIR", help="models; the last one is the reference"
+    )
+    parser.add_argument("-k", "--k", type=int, nargs="+", default=[5], help="further keyphrases per item (default: 5)")
     parser.add_argument("--limit", type=int, help="only the first N items")
     args = parser.parse_args()
     prepare_process(1, keep_memory=True)
@@ -95,7 +98,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"completion: {error}")
+    sys.exit(exit_code(main, "completion"))

@@ -1,9 +1,9 @@
 """python scripts/studies/demo_seeds.py --out RUNS --seeds 0 1 2 3 4 --save pusl/demo_seeds.json
 
-Runs `pusl demo` with several seeds (catalog, weights and order all change) and prints the spread that
-stands behind its claim, as the Markdown table of docs/RESULTS.md. A finished demo is used again. The
-saved file is what `pusl demo` prints as its spread; it keeps what other kinds of processors gave with
-the same settings, because they round differently and so train other models from the same seeds.
+Runs `pusl demo` with several seeds (catalog, weights and order all change) and prints the spread of the
+scores as the Markdown table of docs/RESULTS.md. Finished demos are reused. `pusl demo` prints the spread
+from the saved file. The file keeps earlier results from other kinds of processors with the same settings:
+they round differently, so the same seeds give other models.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for the demos")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the spread as JSON; --out is from this machine")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="one demo per seed (default: 0 1 2 3 4)"
+    )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="store the spread of this machine as JSON")
     args = parser.parse_args()
     rows: dict[str, list[list[float]]] = {title: [] for title in SYSTEMS.values()}
     for seed in args.seeds:

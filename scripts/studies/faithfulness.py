@@ -1,10 +1,10 @@
 """python scripts/studies/faithfulness.py --case observed.jsonl complete.jsonl train.jsonl A.jsonl B.jsonl --output t.md
 
-Does a metric on OBSERVED labels rank systems as the COMPLETE truth does? A case is one test set, labeled twice,
-and the predictions of at least three systems for it. Inside each case the systems are ranked by each metric on
-the observed labels and by true precision (P@k), true right phrases per phrase asked for (B@k) and true recall
-(R@k) on the complete ones; the table holds Spearman's rank correlation, mean over cases. `--lazy 1 3` adds to
-every system the same system stopping after 1 and after 3 phrases. `--plot` draws the correlation with true B@k.
+Does a metric on observed labels rank systems as complete labels do? A case is one test set with both kinds of
+labels, and the predictions of at least three systems. In each case the systems are ranked by each metric on the
+observed labels, and by precision (P@k), right phrases per phrase asked for (B@k) and recall (R@k) on the complete
+labels. The table gives Spearman's rank correlation, averaged over cases. `--lazy 1 3` adds, for every system, the
+same system stopping after 1 and after 3 phrases. `--plot` draws the correlation with the true B@k.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from pusl_eval.evaluation import evaluate
+from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, check_input, open_atomic
 from pusl_eval.records import read_predictions
 
@@ -100,8 +101,10 @@ def main() -> None:
         "--case", nargs="+", action="append", required=True, metavar="FILE",
         help="observed, complete and training labels, then predictions; repeat for further test sets",
     )  # fmt: skip
-    parser.add_argument("--k", nargs="+", default=["1", "mu", "2mu"], help="numbers, mu or 2mu (default: 1 mu 2mu)")
-    parser.add_argument("--lazy", type=int, nargs="*", default=[], help="also stop every system after so many phrases")
+    parser.add_argument(
+        "-k", "--k", nargs="+", default=["1", "mu", "2mu"], help="integers, mu or 2mu (default: 1 mu 2mu)"
+    )
+    parser.add_argument("--lazy", type=int, nargs="*", default=[], help="add each system stopped after N phrases")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="an SVG of the correlations over k")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the table here too")
     args = parser.parse_args()
@@ -119,7 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"faithfulness: {error}")
+    sys.exit(exit_code(main, "faithfulness"))

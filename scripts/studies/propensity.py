@@ -1,10 +1,11 @@
 """python scripts/studies/propensity.py --output docs/propensity_study.md
 
-What propensities do, on data whose complete labels are known (hyper-balls: 100 labels, 63,000 training and 30,000
-test points as in Schultheis et al. 2022, Table 5 "Artificial"). Labels are hidden by the jpv model or by a
-power law; linear logistic models are trained on what is left with no propensities, with either model's, and with
-propensities learned on the way (PEJL). Actual precision on the clean test labels stands beside PSP@1 on the
-biased ones. Then: which family (jpv, power, richards) recovers known propensities (Table 7).
+The effect of propensities on data whose complete labels are known (hyper-balls: 100 labels, 63,000 training and
+30,000 test points as in Schultheis et al. 2022, Table 5 "Artificial"). Labels are hidden by the jpv model or by a
+power law. Linear logistic models are trained on the rest: without propensities, with those of either model, and
+with propensities learned during training (PEJL). The table compares precision on the complete test labels with
+PSP@1 on the biased ones. A second table shows which family (jpv, power, richards) recovers known propensities
+(Table 7).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from tqdm import tqdm
 
 from pusl.baselines.logistic import LogisticConfig, fit_logistic
 from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
+from pusl_eval.exits import exit_code
 from pusl_eval.files import open_atomic
+from pusl_eval.flags import add_force
 from pusl_eval.propensity import direct, fit, propensities
 
 POWER = {"beta": 1.0, "gamma": 0.5}
@@ -49,7 +52,7 @@ def main() -> int:
     parser.add_argument("--dimensions", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5, help="independent data sets (default: 5)")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--force", action="store_true")
+    add_force(parser)
     args = parser.parse_args()
     start = time.monotonic()
     text = hiding_study(args) + "\n" + fitting_study(args)
@@ -187,4 +190,4 @@ def interval(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main, "propensity"))

@@ -3,13 +3,13 @@
 Trains One2One, One2Seq, GROOV, PUSL, PUSL with the order-free loss, PUSL with restarts and PUSL+PT on one
 data folder (train, dev and test as .jsonl or .jsonl.gz) with the same number of steps, generates 2μ keyphrases
 with each, and writes RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@μ, #K@2μ,
-B@μ, B@2μ, F1@O, mean over seeds and spread, beside kNN and SVM predictions where they are given.
+B@μ, B@2μ, F1@O, mean and spread over seeds, next to kNN and SVM predictions if they are given.
 
-Where the folder holds complete.jsonl (a simulated or thinned set), a second table scores the same
-predictions against the complete labels, and a third (and RUNS/faithfulness.svg) asks which metric, computed
-on the OBSERVED labels, ranks systems as the complete truth does.
+If the folder has complete.jsonl (a simulated or thinned set), a second table scores the same predictions
+against the complete labels, and a third (with RUNS/faithfulness.svg) shows which metric on the observed
+labels ranks systems as the complete labels do.
 
-Everything is resumable: a finished model, prediction file or score is used again.
+The study can be stopped and continued: finished models, predictions and scores are reused.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from pusl.training import TrainConfig, train
 from pusl.training.posttraining import Selection, mean_keyphrases, post_train
 from pusl_eval.budgets import budgets
 from pusl_eval.evaluation import evaluate
+from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, check_input, open_atomic, write_json
 from pusl_eval.flags import named_files
 
-SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training settings of its own
+SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, its own training settings
     **{name: (paradigms.get(name).title, {"paradigm": name}) for name in ("one2one", "one2seq", "groov", "pusl")},
     "pusl-of": ("PUSL, order-free", {"paradigm": "pusl", "loss": "order-free"}),
     "pusl-re": ("PUSL, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
@@ -46,15 +47,15 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, training sett
     "one2seq-rich": ("One2Seq, rich items", {"paradigm": "one2seq"}),
     "pusl-bok": ("PUSL, <bok> learned", {"paradigm": "pusl", "learn_bok": True}),
     "pusl-pt": ("PUSL+PT, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
-    # The control: what the selection of rich items does by itself (--post 'sources="raw"').
+    # Controls: the effect of selecting rich items alone (--post 'sources="raw"').
     "one2one-pt": ("One2One+PT", {"paradigm": "one2one"}),
     "one2seq-pt": ("One2Seq+PT", {"paradigm": "one2seq"}),  # the paper's Table 7
-    # Others' models, decoded as without our search.
+    # Models of other systems, decoded without our search.
     "one2one-stock": ("One2One, stock beam search", {}),
     "pusl-a1": ("PUSL, Algorithm 1", {}),
 }
-MODEL_OF = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # whose model a system decodes, if not its own
-ON_REQUEST = {"pusl-bok", "pusl-re2", "one2one-pt", "one2seq-pt", *MODEL_OF}  # beside all on rich items only
+MODEL_OF = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # the system whose model it decodes, if not its own
+ON_REQUEST = {"pusl-bok", "pusl-re2", "one2one-pt", "one2seq-pt", *MODEL_OF}  # and all on rich items only
 DEFAULT_SYSTEMS = [name for name in SYSTEMS if name not in ON_REQUEST and not name.endswith("-rich")]
 POST_SHARE = 0.5  # of the steps of a system with post-training
 
@@ -80,12 +81,12 @@ class Study:
         return find(self.data, name)
 
     def folder(self, system: str, seed: int) -> Path:
-        """Where a system's model and predictions stand."""
+        """The folder of a system's model and predictions."""
         return self.out / f"{system}-{seed}"
 
 
 def find(data: Path, name: str) -> Path:
-    """The folder's file of that name, whatever its ending."""
+    """The folder's file of that name, with any supported suffix."""
     for ending in (".jsonl", ".jsonl.gz", ".parquet", ".csv"):
         if (data / (name + ending)).is_file():
             return data / (name + ending)
@@ -105,7 +106,7 @@ def config_of(study: Study, system: str, seed: int, **more: Any) -> TrainConfig:
 
 
 def train_system(study: Study, system: str, seed: int) -> Path:
-    """Trains one system unless it is there already; returns its model folder."""
+    """Trains one system unless that is done; returns its model folder."""
     system = MODEL_OF.get(system, system)
     model = study.folder(system, seed) / "model"
     started = (model / "run.json").exists()
@@ -115,7 +116,7 @@ def train_system(study: Study, system: str, seed: int) -> Path:
         first = config_of(study, system, seed, out=str(base), max_steps=study.steps - last)
         result = train(first, resume=(base / "run.json").exists())
         if result.finished:
-            # Half the rate, post-training's default, is for models that were trained for long (docs/LOG.md).
+            # Post-training's default of half the rate is for models that were trained for long (docs/LOG.md).
             second = config_of(study, system, seed, max_steps=last, lr=result.record["config"]["lr"])
             selection = Selection(selection_seed=seed, **study.post)
             result, _ = post_train(base, model, second, selection, resume=started, workers=1)
@@ -127,8 +128,8 @@ def train_system(study: Study, system: str, seed: int) -> Path:
 
 
 def predict(study: Study, system: str, seed: int) -> Path:
-    """2μ keyphrases for each test item, unless they are there already."""
-    model = train_system(study, system, seed)  # refuses one that was trained with other settings
+    """Generates 2μ keyphrases for each test item, unless that is done."""
+    model = train_system(study, system, seed)  # an InputError if it was trained with other settings
     output = study.folder(system, seed) / f"predictions-{study.k[1]}.jsonl"
     if not output.exists():
         if system == "one2one-stock":
@@ -141,7 +142,7 @@ def predict(study: Study, system: str, seed: int) -> Path:
 
 
 def scores(study: Study, predictions: Path, truth: str, ks: Sequence[int], name: str) -> dict[str, Any]:
-    """Scores of one prediction file, kept beside it."""
+    """Scores of one prediction file, stored for the next run."""
     kept = study.out / "scores" / f"{name}-{truth}-{study.k[1]}.json"
     if not kept.exists():
         found = evaluate(study.file(truth), predictions, k=ks, train=study.file("train"), bootstrap=1000)
@@ -213,12 +214,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="folder with train, dev and test files")
     parser.add_argument("--out", type=Path, required=True, help="folder for models, predictions and table.md")
-    parser.add_argument("--model", default="scratch:tiny", help="what to train from")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--model", default="scratch:tiny", help="model to start from (default: scratch:tiny)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="one run per seed (default: 0 1 2)")
     parser.add_argument("--steps", type=int, help="optimizer steps of every system (default: what --budget allows)")
     parser.add_argument("--budget", type=float, default=60, help="minutes for the whole study (default: 60)")
-    parser.add_argument("-k", type=int, help="keyphrases per item (default: 2μ of the training labels)")
-    parser.add_argument("--predictions", nargs="*", default=[], metavar="NAME=FILE", help="baselines to put beside")
+    parser.add_argument("-k", "--k", type=int, help="keyphrases per item (default: 2μ of the training labels)")
+    parser.add_argument(
+        "--predictions", nargs="*", default=[], metavar="NAME=FILE", help="predictions of other systems for the table"
+    )
     parser.add_argument(
         "--set", nargs="*", default=[], metavar="KEY=VALUE", help="further training settings (JSON values)"
     )
@@ -231,7 +234,7 @@ def main() -> None:
         default=POST_SHARE,
         help=f"share of a +PT system's steps that are post-training (default: {POST_SHARE})",
     )
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="what to train")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="systems to train")
     parser.add_argument("--train-only", action="store_true", help="train what is missing and stop")
     args = parser.parse_args()
     options, post = (
@@ -274,9 +277,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"reproduce: {error}")
-    except KeyboardInterrupt:
-        sys.exit("reproduce: stopped; the same command goes on")
+    sys.exit(exit_code(main, "reproduce"))

@@ -1,9 +1,9 @@
 """python scripts/studies/stock_beam.py --model models/one2one --input test.jsonl --output stock.jsonl -k 15
 
-One2One as a stock beam search decodes it: `model.generate(num_beams=k, num_return_sequences=k)` of transformers with
-its defaults, which rank sequences by their mean log-probability per token (`length_penalty` 1). `--length-penalty 0`
-ranks them by their probability. A control for the tables: `pusl generate` ranks by probability, too, and
-gives k different phrases. Slow on purpose: nothing of ours is in it but the reading of files.
+One2One decoded by the standard beam search of transformers: `model.generate(num_beams=k, num_return_sequences=k)`.
+By default it ranks sequences by their mean log-probability per token (`length_penalty` 1); `--length-penalty 0` ranks
+by probability. It is a control for the tables, because `pusl generate` also ranks by probability but gives k different
+phrases. It is slow because it uses none of our decoding code.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from tqdm import tqdm
 from pusl.checkpoint import load_checkpoint
 from pusl.examples import read_examples
 from pusl.tokenizer import encode_texts
+from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, check_input, write_rows
+from pusl_eval.flags import add_force
 
 
 def stock_beam(
     model: str | Path, source: str | Path, output: str | Path, k: int, *, length_penalty: float = 1.0,
     batch_size: int = 16, force: bool = False,
 ) -> None:  # fmt: skip
-    """Predictions of a One2One model for every item of `source`, repeats and all, into `output`."""
+    """Writes the predictions of a One2One model for every item of `source`, repeated phrases included."""
     if k < 1 or batch_size < 1:
         raise InputError(f"-k {k}, --batch-size {batch_size}: expected at least 1")
     checkpoint = load_checkpoint(model)
@@ -59,10 +61,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="folder of a One2One model")
     parser.add_argument("--input", type=Path, required=True, help="items")
     parser.add_argument("--output", type=Path, required=True, help="predictions")
-    parser.add_argument("-k", type=int, required=True, help="beams, and keyphrases per item")
+    parser.add_argument("-k", "--k", type=int, required=True, help="beams, and keyphrases per item")
     parser.add_argument("--length-penalty", type=float, default=1.0, help="0: probability, 1: mean per token (default)")
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--force", action="store_true", help="overwrite the output")
+    add_force(parser)
     args = parser.parse_args()
     stock_beam(
         args.model, check_input(args.input), args.output, args.k,
@@ -71,9 +73,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        sys.exit(f"stock_beam: {error}")
-    except KeyboardInterrupt:
-        sys.exit("stock_beam: stopped; nothing was written")
+    sys.exit(exit_code(main, "stock_beam"))

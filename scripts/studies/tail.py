@@ -1,9 +1,9 @@
 """python scripts/studies/tail.py --data data/tate --work runs/tail --output tail.md
 
-What micro averages hide: every closed-vocabulary baseline (and PUSL, if its predictions are given) on one data set,
-with micro F1@5, macro F1@5 inside bins of training frequency, P@5 and Cov@5, each with a 95% bootstrap interval over
-items; then the trade-off between precision and coverage as a picture. `--data` is a folder with train.jsonl.gz and
-test.jsonl.gz; several can be given. Predictions are kept under `--work` and reused.
+What micro averages hide. Every closed-vocabulary baseline (and PUSL, if its predictions are given) on one data set:
+micro F1@5, macro F1@5 by training frequency, P@5 and Cov@5, each with a 95% bootstrap interval over items, and a plot
+of precision against coverage. `--data` names one or more folders with train.jsonl.gz and test.jsonl.gz. Predictions
+are stored under `--work` and reused.
 
   python scripts/studies/tail.py --data data/tate data/cdnjs --work runs/tail --systems svm plt ps-plt cov-plt
   python scripts/studies/tail.py --data data/tate --work runs/tail --predictions PUSL=pusl.jsonl
@@ -21,16 +21,17 @@ import numpy as np
 from scipy import sparse
 
 from pusl.baselines.model import baseline_class
-from pusl.baselines.run import run_baseline
+from pusl.baselines.predict import run_baseline
 from pusl.rerank import rerank
 from pusl_eval.evaluation import evaluate
+from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, open_atomic
-from pusl_eval.flags import named_files
+from pusl_eval.flags import add_force, named_files
 from pusl_eval.labels import bin_names, bin_of
 from pusl_eval.normalize import distinct_forms
 from pusl_eval.records import read_predictions, read_references
 
-CANDIDATES = 100  # kept per item, so that reranking has a choice
+CANDIDATES = 100  # stored per item, for reranking
 K = 5
 BETAS = (0.0, 0.25, 1.0)
 DRAWS = 500
@@ -51,23 +52,19 @@ SYSTEMS: dict[str, tuple[str, dict[str, object]]] = {
 
 
 def main() -> int:
-    """Runs what is missing, then writes the tables and pictures."""
+    """Runs what is missing, then writes tables and plots."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", required=True, metavar="DIR")
-    parser.add_argument("--work", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--data", nargs="+", required=True, metavar="DIR", help="folders with train and test files")
+    parser.add_argument("--work", required=True, type=Path, metavar="DIR", help="folder for predictions")
     parser.add_argument("--output", metavar="FILE", help="Markdown file (default: print only)")
     parser.add_argument("--systems", nargs="+", default=[*SYSTEMS, "cov-plt"], choices=[*SYSTEMS, "cov-plt"])
     parser.add_argument("--predictions", nargs="*", default=[], metavar="NAME=FILE", help="e.g. PUSL=pusl.jsonl")
     parser.add_argument("--model", nargs="*", default=[], metavar="NAME=DIR", help="a PUSL model to generate with")
-    parser.add_argument("--reuse-only", action="store_true", help="leave out systems that have no predictions yet")
+    parser.add_argument("--reuse-only", action="store_true", help="skip systems without predictions")
     parser.add_argument("--plots", type=Path, metavar="DIR", help="where DATA.svg goes (default: --work)")
-    parser.add_argument("--force", action="store_true")
+    add_force(parser)
     args = parser.parse_args()
-    try:
-        text = "\n".join(study(Path(folder), args) for folder in args.data)
-    except InputError as error:
-        print(f"tail: {error}", file=sys.stderr)
-        return 2
+    text = "\n".join(study(Path(folder), args) for folder in args.data)
     text += "\n`" + " ".join(["python scripts/studies/tail.py", *sys.argv[1:]]) + "`\n"
     print(text)
     if args.output:
@@ -77,7 +74,7 @@ def main() -> int:
 
 
 def study(folder: Path, args: argparse.Namespace) -> str:
-    """One data set: predictions, table, picture."""
+    """One data set: predictions, table, plot."""
     train, test = (find(folder, name) for name in ("train", "test"))
     files = {}
     for system in args.systems:
@@ -104,7 +101,7 @@ def find(folder: Path, name: str) -> Path:
 
 
 def predict(system: str, folder: Path, train: Path, test: Path, args: argparse.Namespace) -> Path | None:
-    """A system's predictions, made now if they are not there."""
+    """The path of a system's predictions, which are made now if they are missing."""
     path = args.work / f"{folder.name}.{system}.jsonl"
     if not path.exists():
         if args.reuse_only:
@@ -142,7 +139,7 @@ def generate(name: str, model: Path, folder: Path, test: Path, work: Path) -> Pa
 
 
 class Scorer:
-    """References and training frequencies once, then one row of numbers per system."""
+    """Holds references and training frequencies, and scores one system after the other."""
 
     def __init__(self, train: Path, test: Path) -> None:
         self.train, self.test = train, test
@@ -172,7 +169,7 @@ class Scorer:
         return sparse.csr_matrix((np.ones(len(columns)), columns, pointers), shape=(len(lists), width))
 
     def score(self, path: Path) -> dict[str, tuple[float, float, float]]:
-        """Metric -> value, low, high. The values are checked against `eval`, which defines them."""
+        """Metric -> value, low, high. The values are checked against `pusl_eval`, which defines them."""
         lists: list[list[int]] = [[] for _ in self.items]
         sizes = np.zeros(len(self.items))
         for prediction in read_predictions(path):
@@ -198,7 +195,7 @@ class Scorer:
         official = evaluate(self.test, path, k=[K], train=self.train, bootstrap=0, propensity="none")["scores"]["all"]
         for mine, theirs in (("macro F1", f"MacroF1@{K}"), ("P", f"B@{K}"), ("Cov", f"Cov@{K}")):
             if abs(found[mine][0] - official[theirs]) > 1e-9:
-                raise AssertionError(f"{path}: {mine} is {found[mine][0]}, eval says {official[theirs]}")
+                raise AssertionError(f"{path}: {mine} is {found[mine][0]}, pusl_eval says {official[theirs]}")
         return {name: (v[0], *np.quantile(v[1:], [0.025, 0.975]).tolist()) for name, v in found.items()}
 
     def table(self, title: str, rows: dict[str, dict[str, tuple[float, float, float]]]) -> str:
@@ -257,4 +254,4 @@ def draw_trade_off(rows: dict[str, dict[str, tuple[float, float, float]]], title
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code(main, "tail"))

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from pusl.baselines.data import read_training
+from pusl.baselines.label_matrix import read_training
 from pusl.baselines.model import Baseline, baseline_class, check_new_folder, load_baseline, save_baseline
 from pusl.examples import Columns, Example, read_examples
 from pusl_eval.files import InputError, Row, check_input, check_output, write_rows
 
-CHUNK = 2048  # items ranked at once: bounds memory for catalogs of any size
+CHUNK = 2048  # items ranked at once; limits memory
 
 
 def run_baseline(
@@ -33,7 +33,7 @@ def run_baseline(
     columns: Columns | None = None,
     force: bool = False,
 ) -> Baseline:
-    """What `pusl baseline NAME` does; returns the fitted baseline. All paths are checked before any work."""
+    """Runs `pusl baseline NAME` and returns the fitted baseline. Checks all paths before any work."""
     if (train is None) == (model_folder is None):
         raise InputError("give either --train FILE to learn from, or --model DIR with a saved baseline")
     if (input is None) != (output is None):
@@ -43,7 +43,7 @@ def run_baseline(
     if k < 1:
         raise InputError(f"-k is {k}; it must be at least 1")
     if model_folder is not None and save is not None:
-        raise InputError("--save keeps a newly trained baseline; it makes no sense with --model")
+        raise InputError("--save stores a newly trained baseline; it cannot be combined with --model")
     for path in (train, input):
         if path is not None:
             check_input(path)
@@ -82,7 +82,7 @@ def prediction_rows(model: Baseline, items: Iterable[Example], k: int) -> Iterat
 
 
 def prediction_row(item: str, labels: list[str], numbers: np.ndarray, scores: np.ndarray, k: int) -> Row:
-    """One line of a predictions file; -1 marks "no more"."""
+    """One line of a predictions file; a label number of -1 ends the list."""
     kept = numbers >= 0
     row: Row = {
         "id": item,

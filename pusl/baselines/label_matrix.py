@@ -1,7 +1,7 @@
 """Example files -> texts and a sparse label matrix over one closed vocabulary.
 
 Every baseline ranks the labels of the training file. Labels that differ only in case, width or white
-space are one label (the project's `basic` normalization); the spelling most often written is shown.
+space are one label (the `basic` normalization); its most frequent spelling is shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pusl_eval.normalize import distinct_forms, normalize
 
 @dataclass
 class TrainingData:
-    """Texts, label names and who has what: `matrix[i, l]` is 1 if item i has label l."""
+    """Texts and their labels: `matrix[i, l]` is 1 if item i has label l."""
 
     texts: list[str]
     labels: list[str]
@@ -59,7 +59,7 @@ def label_matrix(lists: Iterable[Sequence[str]]) -> tuple[list[str], sparse.csr_
 
 
 def read_training(path: str | Path, columns: Columns | None = None) -> TrainingData:
-    """The labeled items of an example file; items without keyphrases teach a closed vocabulary nothing."""
+    """The labeled items of an example file; items without keyphrases are skipped."""
     texts, lists = [], []
     for example in read_examples(path, columns=columns):
         if any(phrase.strip() for phrase in example.keyphrases):
