@@ -42,3 +42,17 @@ def test_links_lead_somewhere() -> None:
 
 def test_no_placeholder_is_left() -> None:
     assert "@@" not in README
+
+
+def test_the_tree_is_true() -> None:
+    block = README.split("## The tree")[1].split("```")[1]
+    named, folder = set(), ROOT
+    for line in filter(None, block.splitlines()):
+        names = line.strip().split("  ")[0].split()
+        folder = ROOT if not line.startswith(" ") else folder
+        for name in names:
+            assert (folder / name).exists(), line
+            named.add((folder / name).resolve())
+        folder = ROOT / names[0] if not line.startswith(" ") else folder
+    parts = [path for path in (ROOT / "pusl").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    assert [path.name for path in parts if path not in named and not path.name.startswith("__")] == []
