@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import stat
+import subprocess
 import sys
 
 import pytest
@@ -16,7 +18,7 @@ from pusl.llm import fake_endpoint as rules
 from pusl.llm.answers import Answer, AnswerStore
 from pusl.llm.client import LLMClient, LLMGenerator
 from pusl.llm.endpoint import LLMSettings, read_answer
-from pusl.llm.prompts import item_block, judge_prompt
+from pusl.llm.prompts import item_block, judge_prompt, parse_verdicts
 from pusl_eval.files import InputError
 
 KEY = "sk-test-0123456789abcdefghij"
@@ -136,3 +138,18 @@ def test_a_key_that_is_echoed_with_escapes_is_not_stored(monkeypatch):
     monkeypatch.setattr(_Handler, "answer", lambda self, *_: self.raw(body.encode()))
     with FakeEndpoint() as endpoint, LLMClient(settings(endpoint)) as client:
         assert client.ask(PROMPT).text == "your key is [key]"
+
+
+def test_the_rule_based_endpoint_starts_from_the_package(tmp_path):
+    command = [sys.executable, "-m", "pusl.llm.fake_endpoint", "--port"]
+    with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as server:
+        try:
+            assert server.stdout
+            url = re.search(r"http://127\.0\.0\.1:(\d+)/v1", server.stdout.readline())
+            assert url
+            with LLMClient(LLMSettings(model="fake", base_url=url[0])) as client:
+                assert parse_verdicts(client.ask(PROMPT).text, 1) == [True]
+            taken = subprocess.run([*command, url[1]], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+            assert taken.returncode == 2 and "in use" in taken.stderr and "Traceback" not in taken.stderr
+        finally:
+            server.kill()

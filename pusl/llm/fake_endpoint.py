@@ -109,8 +109,14 @@ class Handler(BaseHTTPRequestHandler):
 def main() -> None:
     """Serves until Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, default=8123, metavar="N", help="port on 127.0.0.1 (default: 8123)")
-    server = ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Handler)
+    parser.add_argument(
+        "--port", type=int, default=8123, metavar="N", help="port on 127.0.0.1; 0 picks a free one (default: 8123)"
+    )
+    port = parser.parse_args().port
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except (OSError, OverflowError) as error:
+        parser.error(f"--port {port}: {error}")
     print(f"listening on http://127.0.0.1:{server.server_port}/v1 (Ctrl-C stops)", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.serve_forever()
