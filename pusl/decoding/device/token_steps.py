@@ -55,7 +55,8 @@ class SequenceSlots(Slots):
         opening = [tokens.start, tokens.bok, 1] if rules.marks else [tokens.start, tokens.start, 0]
         self.opening = torch.tensor([[*opening, 0, 0, 0, 1]]).to(device)
         self.shift = torch.tensor([[[-1], [0]]]).to(device) - self.entries[:length]  # (1, 2, T)
-        self.log = torch.zeros(STEPS, count, 2, dtype=torch.int32, device=device)
+        self.log = torch.zeros(STEPS, count, 2, dtype=torch.int64, device=device)
+        self.none = torch.zeros(count, dtype=torch.int64, device=device)
         self.tick = torch.zeros(1, dtype=torch.int64, device=device)
         self.real = torch.float32 if device.type == "mps" else torch.float64
         self.uniform = torch.zeros(count, length + 1 if sampling.temperature > 0 else 0, dtype=self.real, device=device)
@@ -96,14 +97,14 @@ class SequenceSlots(Slots):
         phrases = phrases + (kind == 1)
         done = (kind == 2) | (phrases >= rules.phrases)
         going = active > 0
-        noted = torch.where(going, chosen + done * LAST, -1).int()
+        noted = torch.where(going, chosen + done * LAST, -1)
         self.log.index_copy_(0, self.tick, torch.stack([noted, logprob.view(torch.int32)], -1)[None])
         self.tick.add_(1).remainder_(STEPS)
-        first, last, both = chosen, chosen, torch.zeros_like(chosen)
+        first, last, both = chosen, chosen, self.none
         if rules.marks:  # <eok> and the <bok> that must follow are fed together
-            last, both = torch.where(closing, tokens.bok, chosen), closing.long()
+            last, both = torch.where(closing, tokens.bok, chosen), closing
         used, inside = torch.where(going, at + 1, used), torch.where(closing, 0, inside + 1)
-        self.state.copy_(torch.stack([first, last, both, used, inside, phrases, (going & ~done).long()], 1))
+        self.state.copy_(torch.stack([first, last, both, used, inside, phrases, going & ~done], 1))
 
 
 def draw(seed: int, key: int, count: int) -> np.ndarray:
@@ -189,7 +190,7 @@ class _Books:
         mine = np.flatnonzero((items >= 0) & (items == self.items))
         columns = self.noted[mine, None] + np.arange(len(log))
         self.tokens[mine[:, None], columns] = log[:, mine, 0].T
-        self.logprobs[mine[:, None], columns] = log[:, mine, 1].T.copy().view(np.float32)
+        self.logprobs[mine[:, None], columns] = log[:, mine, 1].T.astype(np.int32).view(np.float32)
         self.noted[mine] += len(log)
         ended = mine[(log[:, mine, 0] >= LAST).any(0)]
         return [(slot, self._phrases(slot)) for slot in ended.tolist()]

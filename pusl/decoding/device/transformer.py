@@ -151,7 +151,7 @@ class DeviceT5:
         """
         n, q_length = tokens.shape
         used, inner = bias.shape[-1], self.heads * self.d_kv
-        x = F.embedding(tokens.flatten(), self.embedding)
+        x = F.embedding(tokens, self.embedding).flatten(0, 1)
         for layer, own, text in zip(self.decoder, cache, memory, strict=True):
             qkv = self.norm(x) @ layer.qkv
             own.view(-1, 2 * inner).index_copy_(0, places, qkv[:, inner:])
