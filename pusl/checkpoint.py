@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pusl import paradigms
+from pusl.devices import resolve_device
 from pusl.paradigms import Paradigm
 from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
 from pusl_eval.files import InputError, open_atomic, write_json
@@ -195,8 +196,11 @@ def save_checkpoint(
     return folder
 
 
-def load_checkpoint(folder: str | Path, device: str | None = None) -> Checkpoint:
-    """A folder written by `pusl train` -> a Checkpoint in fp32 and eval mode."""
+def load_checkpoint(folder: str | Path, device: str | None = None, dtype: Any = None) -> Checkpoint:
+    """A folder written by `pusl train` -> a Checkpoint in eval mode.
+
+    `device` is `cpu`, `cuda`, `cuda:1`, `mps` or `auto` (the default), `dtype` the weights' type (default: float32).
+    """
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -204,13 +208,12 @@ def load_checkpoint(folder: str | Path, device: str | None = None) -> Checkpoint
     meta = read_meta(folder)
     with quiet():
         try:
-            model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32)
+            model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=dtype or torch.float32)
             tokenizer = AutoTokenizer.from_pretrained(folder)
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
             raise InputError(f"{folder}: the model cannot be loaded ({_first_line(error)})") from None
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    model.to(device).eval()
+    model.to(resolve_device(device)).eval()
     tokens = token_ids(tokenizer, model.config)
     return Checkpoint(model, tokenizer, paradigms.get(meta["paradigm"]), tokens, meta, folder)
 

@@ -8,7 +8,7 @@ generator.generate(["Zeto X2 drone with 4k camera"], k=10)
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine
+from pusl.decoding.device.device_engine import DeviceEngine
 from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.greedy import decode_sequences
 from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
@@ -25,6 +26,7 @@ from pusl.decoding.rules import Phrase, Rules, Sampling
 from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
+from pusl.devices import apply_precision, resolve_device, resolve_precision, weight_type
 from pusl.fusion.folder import is_fused
 from pusl.paradigms import STRATEGIES
 from pusl.tokenizer import decode_each, encode_keyphrases, encode_texts
@@ -61,7 +63,8 @@ class KeyphraseGenerator:
 
     Args:
         checkpoint: model, tokenizer and paradigm.
-        precision: `fp32`, or `int8` (CPU): faster, nearly the same keyphrases.
+        precision: `fp32`, `tf32` (CUDA), `bf16`, or `int8` (CPU). The last two are faster and give nearly the same
+            keyphrases. None takes the device's default: bf16 on GPUs that have it, else fp32.
         universe: phrases for `closed`, `prefer` and `explain`: a `Universe` or the name of a file.
         calibration: turns scores into probabilities of being right.
     """
@@ -70,29 +73,38 @@ class KeyphraseGenerator:
         self,
         checkpoint: Checkpoint,
         *,
-        precision: str = "fp32",
+        precision: str | None = None,
         universe: Universe | str | Path | None = None,
         calibration: Calibration | None = None,
     ) -> None:
-        self.checkpoint, self.precision, self.calibration = checkpoint, precision, calibration
+        self.checkpoint, self.calibration = checkpoint, calibration
+        self.precision = resolve_precision(precision, str(checkpoint.model.device))
         self.tokenizer, self.paradigm, self.tokens = checkpoint.tokenizer, checkpoint.paradigm, checkpoint.tokens
         defaults = checkpoint.meta.get("defaults", {})
         self.max_source_length = int(defaults.get("max_source_length") or DEFAULT_SOURCE_LENGTH)
         self.max_phrase_tokens = int(defaults.get("max_phrase_tokens") or DEFAULT_PHRASE_TOKENS)
-        self.engine = Engine(checkpoint.model, precision)
+        self.engine = _engine(checkpoint.model, self.precision)
         self.universe = self._universe(universe)
         # Rows that no token has were never trained and cannot be spelled.
         self.banned = tuple(range(len(self.tokenizer), self.engine.vocab_size))
         self._texts: dict[tuple[int, ...], tuple[str, str]] = {}
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, *, device: str | None = None, **options: Any) -> KeyphraseGenerator:
-        """Loads a folder made by `pusl train`, or by `pusl fuse` (then a `FusedGenerator`, which generates alike)."""
+    def from_pretrained(
+        cls, folder: str | Path, *, device: str | None = None, precision: str | None = None, **options: Any
+    ) -> KeyphraseGenerator:
+        """Loads a folder made by `pusl train`, or by `pusl fuse` (then a `FusedGenerator`, which generates alike).
+
+        `device` is `cpu`, `cuda`, `cuda:1`, `mps` or `auto` (the default: a GPU if there is one). The weights are
+        loaded in the precision they are used in.
+        """
+        device = resolve_device(device)
+        precision = resolve_precision(precision, device)
         if is_fused(folder):
             from pusl.fusion.fused import FusedGenerator
 
-            return FusedGenerator.load(folder, device=device, **options)  # type: ignore[return-value]
-        return cls(load_checkpoint(folder, device), **options)
+            return FusedGenerator.load(folder, device=device, precision=precision, **options)  # type: ignore[return-value]
+        return cls(load_checkpoint(folder, device, weight_type(precision)), precision=precision, **options)
 
     def generate(
         self,
@@ -222,6 +234,23 @@ class KeyphraseGenerator:
         cost = None if vocabulary == "closed" else bonus
         return UniverseRule(universe, end, self.engine.vocab_size, cost, self.engine.device)
 
+    @cached_property
+    def scoring_engine(self) -> Engine:
+        """The engine that scores given phrases; on a GPU it is made when it is first needed."""
+        return self.engine if isinstance(self.engine, Engine) else Engine(self.checkpoint.model)
+
+    def _decode(self, source: list[list[int]], rules: Rules, **options: Any) -> list[list[Phrase]]:
+        if isinstance(self.engine, DeviceEngine):
+            return self.engine.decode_sequences(source, rules, **options)
+        return decode_sequences(self.engine, source, rules, **options)
+
+    def _find(
+        self, source: list[list[int]], rules: Rules, plan: Callable[[int], Plan], **options: Any
+    ) -> Sequence[Plan]:
+        if isinstance(self.engine, DeviceEngine):
+            return self.engine.search_phrases(source, rules, plan, **options)
+        return search_phrases(self.engine, source, rules, plan, **options)
+
     def _rules(self, k: int) -> Rules:
         return Rules(self.tokens, self.paradigm.endless, k, self.max_phrase_tokens, self.banned)
 
@@ -232,9 +261,7 @@ class KeyphraseGenerator:
         if not source:
             return []
         slots = 2 * search.k if self.paradigm.endless and not search.allow_repeats else search.k
-        found = decode_sequences(
-            self.engine, source, self._rules(slots), slots=search.batch_size, sampling=sampling, keys=keys
-        )
+        found = self._decode(source, self._rules(slots), slots=search.batch_size, sampling=sampling, keys=keys)
         return found if search.allow_repeats else [self._distinct(phrases) for phrases in found]
 
     def _beams_summed(self, source: list[list[int]], search: Search) -> list[list[Phrase]]:
@@ -244,9 +271,7 @@ class KeyphraseGenerator:
         beams = search.num_beams or SEQUENCE_BEAMS
         longest = min(LONGEST_SEQUENCE, search.k * (self.max_phrase_tokens + 1))
         rules = Rules(self.tokens, False, beams, longest, self.banned, whole=True)
-        plans: list[Any] = search_phrases(
-            self.engine, source, rules, lambda _: Ranked(beams, str), beams=beams, slots=search.batch_size
-        )
+        plans: list[Any] = self._find(source, rules, lambda _: Ranked(beams, str), beams=beams, slots=search.batch_size)
         found = []
         for plan in plans:
             sequences = [
@@ -338,8 +363,8 @@ class KeyphraseGenerator:
         found: list[list[Phrase]] = [[] for _ in source]
         last = max(beams, MOST_BEAMS)
         while pending:
-            plans: list[Any] = search_phrases(
-                self.engine, [source[i] for i in pending], self._rules(k), plan,
+            plans: list[Any] = self._find(
+                [source[i] for i in pending], self._rules(k), plan,
                 beams=beams, slots=search.batch_size, constraint=rule,
                 known=None if before is None else [before[i] for i in pending],
             )  # fmt: skip
@@ -375,6 +400,14 @@ class KeyphraseGenerator:
             text = decode_each(self.tokenizer, [ids])[0].strip()
             known = self._texts[ids] = (text, normalize(text))
         return known
+
+
+def _engine(model: Any, precision: str) -> Engine | DeviceEngine:
+    """The CPU engine for what it computes, the device engine for everything else."""
+    apply_precision(precision)
+    if model.device.type == "cpu" and precision in ("fp32", "int8"):
+        return Engine(model, precision)
+    return DeviceEngine(model, precision)
 
 
 @dataclass(frozen=True)

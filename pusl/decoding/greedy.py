@@ -179,7 +179,7 @@ def first_best(logits: Tensor) -> Tensor:
 
 def sample(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> Tensor:
     """One token per row from the smallest set of likeliest tokens that holds `top_p` of the mass. (B,)"""
-    probs = (logits.double() / temperature).softmax(-1)
+    probs = (logits.to(uniform.dtype) / temperature).softmax(-1)
     ordered, ids = torch.sort(probs, dim=-1, descending=True, stable=True)
     before = ordered.cumsum(-1) - ordered
     ordered = ordered.masked_fill(before >= top_p, 0.0)

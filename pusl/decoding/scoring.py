@@ -111,7 +111,7 @@ def score_candidates(
             shared[key] = PhraseTree(opening, [rows[phrase] for phrase in phrases])
         trees.append(shared[key])
     source = encode_texts(generator.tokenizer, list(texts), generator.max_source_length)
-    found = score_trees(generator.engine, source, trees, paradigm.ends(tokens), batch_size)
+    found = score_trees(generator.scoring_engine, source, trees, paradigm.ends(tokens), batch_size)
     calibration = calibration or generator.calibration
     return [
         PhraseScores(
@@ -162,14 +162,14 @@ def _score_batch(engine: Engine, pool: Pool, trees: Sequence[PhraseTree], ends: 
             wanted = np.array([0])  # an opening of several blocks: only its keys and values are needed
         logits = engine.step(pool, tokens[rows, places], rows, columns, places, distance, wanted)
         logprobs = logits.log_softmax(-1)
-        ended[rows[wanted], places[wanted]] = logprobs.index_select(1, closing).double().logsumexp(-1).cpu().numpy()
+        ended[rows[wanted], places[wanted]] = logprobs.index_select(1, closing).cpu().double().logsumexp(-1).numpy()
         line = np.full((going, COLUMNS), -1)  # which of the wanted rows holds a node's logits
         line[rows[wanted], columns[wanted]] = np.arange(len(wanted))
         inside = (parents[:going] >= low) & (parents[:going] < low + COLUMNS) & (parents[:going] >= roots[:going, None])
         owner, child = np.nonzero(inside)
         source = torch.from_numpy(line[owner, parents[owner, child] - low]).to(engine.device)
         chosen = torch.from_numpy(tokens[owner, child]).to(engine.device)
-        taken[owner, child] = logprobs[source, chosen].double().cpu().numpy()
+        taken[owner, child] = logprobs[source, chosen].cpu().double().numpy()
     return [_phrase_scores(tree, taken[slot], ended[slot]) for slot, tree in enumerate(trees)]
 
 

@@ -182,10 +182,10 @@ class Engine:
         make = make_linear(precision, self.device)
         with torch.no_grad():
             self.encoder = [_encoder_layer(block, config, make) for block in model.encoder.block]
-            memory_norm = model.encoder.final_layer_norm.weight
+            memory_norm = model.encoder.final_layer_norm.weight.float()  # a bf16 model's is folded in float32
             self.decoder = [_decoder_layer(block, config, make, memory_norm) for block in model.decoder.block]
             scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
-            norm = model.decoder.final_layer_norm.weight
+            norm = model.decoder.final_layer_norm.weight.float()
             self.head = make(model.lm_head.weight * norm * scale, eps=self.eps)
             self._encoder_bias = _position_bias(model.encoder.block[0])
             self._decoder_bias = _position_bias(model.decoder.block[0])
@@ -376,7 +376,7 @@ def _position_bias(block: Any) -> Callable[[int, int], Tensor]:
 
 
 def _feed(layer: Any, config: Any, make: Callable[..., Linear]) -> FeedForward:
-    dense, norm, eps = layer.DenseReluDense, layer.layer_norm.weight, config.layer_norm_epsilon
+    dense, norm, eps = layer.DenseReluDense, layer.layer_norm.weight.float(), config.layer_norm_epsilon
     relu = config.dense_act_fn == "relu"
     act = None if relu else ACT2FN[config.dense_act_fn]
     if config.is_gated_act:
@@ -386,7 +386,7 @@ def _feed(layer: Any, config: Any, make: Callable[..., Linear]) -> FeedForward:
 
 
 def _encoder_layer(block: Any, config: Any, make: Callable[..., Linear]) -> EncoderLayer:
-    attention, norm = block.layer[0].SelfAttention, block.layer[0].layer_norm.weight
+    attention, norm = block.layer[0].SelfAttention, block.layer[0].layer_norm.weight.float()
     qkv = torch.cat([attention.q.weight, attention.k.weight, attention.v.weight]) * norm
     return EncoderLayer(
         make(qkv, eps=config.layer_norm_epsilon), make(attention.o.weight), _feed(block.layer[-1], config, make)
@@ -395,11 +395,11 @@ def _encoder_layer(block: Any, config: Any, make: Callable[..., Linear]) -> Enco
 
 def _decoder_layer(block: Any, config: Any, make: Callable[..., Linear], memory_norm: Tensor) -> DecoderLayer:
     own, cross, eps = block.layer[0].SelfAttention, block.layer[1].EncDecAttention, config.layer_norm_epsilon
-    qkv = torch.cat([own.q.weight, own.k.weight, own.v.weight]) * block.layer[0].layer_norm.weight
+    qkv = torch.cat([own.q.weight, own.k.weight, own.v.weight]) * block.layer[0].layer_norm.weight.float()
     return DecoderLayer(
         qkv=make(qkv, eps=eps),
         out=make(own.o.weight),
-        cross_q=make(cross.q.weight * block.layer[1].layer_norm.weight, eps=eps),
+        cross_q=make(cross.q.weight * block.layer[1].layer_norm.weight.float(), eps=eps),
         cross_kv=make(torch.cat([cross.k.weight, cross.v.weight]) * memory_norm),
         cross_out=make(cross.o.weight),
         feed=_feed(block.layer[-1], config, make),

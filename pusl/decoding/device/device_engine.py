@@ -39,6 +39,7 @@ class DeviceEngine:
         self.device, self.vocab_size = self.t5.device, self.t5.vocab_size
         self.pools: OrderedDict[Hashable, Slots] = OrderedDict()
 
+    @torch.inference_mode()
     def decode_sequences(
         self,
         texts: Sequence[Sequence[int]],
@@ -62,6 +63,7 @@ class DeviceEngine:
         )
         return run_sequences(pool, texts, keys or [0] * len(texts))
 
+    @torch.inference_mode()
     def search_phrases(
         self,
         texts: Sequence[Sequence[int]],

@@ -20,7 +20,6 @@ from pusl.decoding.plans import Plan, Ranked
 from pusl.decoding.rules import Phrase
 
 
-@torch.inference_mode()
 def run_searches(
     slots: BeamSlots,
     texts: Sequence[Sequence[int]],

@@ -122,7 +122,6 @@ def _mix(value: np.ndarray) -> np.ndarray:
         return value ^ (value >> np.uint64(31))
 
 
-@torch.inference_mode()
 def run_sequences(slots: SequenceSlots, texts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[list[Phrase]]:
     """The phrases of each text's sequence, in order, repeats included."""
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first

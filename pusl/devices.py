@@ -1,0 +1,108 @@
+"""`--device` and `--precision` -> a device that is there, and a precision that it computes in.
+
+    auto   the first CUDA GPU, else Apple's GPU (mps), else the CPU
+    bf16   the default on CUDA GPUs that compute in bfloat16; elsewhere the default is fp32
+
+float16 is not offered: the activations of T5 overflow it.
+"""
+
+from __future__ import annotations
+
+import sys
+from ctypes.util import find_library
+from glob import glob
+from typing import Any
+
+from pusl_eval.files import InputError
+
+PRECISIONS = ("fp32", "tf32", "bf16", "int8")
+DEVICE_HELP = "cpu, cuda, cuda:1, mps or auto (default: auto, a GPU if there is one)"
+PRECISION_HELP = (
+    "arithmetic of the model (default: bf16 on GPUs that have it, else fp32); tf32 needs a CUDA GPU, int8 a CPU"
+)
+DRIVERS = ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/dev/dxg", "/dev/kfd")  # Linux, Jetson, WSL, ROCm
+
+
+def resolve_device(name: str | None = "auto") -> str:
+    """The device that a name stands for; one that is not there is an InputError.
+
+    >>> resolve_device("cpu")
+    'cpu'
+    """
+    name = (name or "auto").strip().lower()
+    kind, _, number = name.partition(":")
+    if kind not in ("auto", "cpu", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
+        raise InputError(f"device {name!r} is unknown; expected cpu, cuda, cuda:1, mps or auto")
+    if kind == "cpu" or (kind == "auto" and not may_have_gpu()):
+        return "cpu"
+    import torch
+
+    if kind == "auto":
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if kind == "mps":
+        if not torch.backends.mps.is_available():
+            raise InputError("device 'mps': torch finds no Apple GPU here; use cpu or auto")
+        return "mps"
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(number or 0) >= count:
+        has = f"only {count}" if count else "no"
+        raise InputError(f"device {name!r}: torch finds {has} CUDA GPU{'s' * (count > 1)} here; use cpu or auto")
+    return name
+
+
+def may_have_gpu() -> bool:
+    """Whether it is worth asking torch, which takes seconds to load."""
+    if sys.platform != "linux" or "torch" in sys.modules:
+        return True
+    return any(glob(pattern) for pattern in DRIVERS) or find_library("cuda") is not None
+
+
+def resolve_precision(name: str | None, device: str) -> str:
+    """The precision asked for, or the device's default; one that the device does not have is an InputError.
+
+    >>> resolve_precision(None, "cpu"), resolve_precision("int8", "cpu")
+    ('fp32', 'int8')
+    """
+    if name is not None and name not in PRECISIONS:
+        raise InputError(f"precision {name!r} is unknown; allowed: {', '.join(PRECISIONS)}")
+    kind = device.partition(":")[0]
+    if name is None:
+        return "bf16" if kind == "cuda" and has_bf16(device) else "fp32"
+    if name == "int8" and kind != "cpu":
+        raise InputError(f"precision 'int8' needs a CPU, and the device is {device}; use bf16, or --device cpu")
+    if name == "tf32" and kind != "cuda":
+        raise InputError(f"precision 'tf32' needs a CUDA GPU, and the device is {device}; use fp32")
+    if name == "bf16" and kind == "cuda" and not has_bf16(device):
+        raise InputError(f"precision 'bf16': {device} does not compute in bfloat16; use fp32")
+    return name
+
+
+def has_bf16(device: str) -> bool:
+    """Whether a CUDA GPU computes in bfloat16 instead of emulating it."""
+    import torch
+
+    return bool(torch.cuda.get_device_capability(torch.device(device)) >= (8, 0)) or torch.version.hip is not None
+
+
+def apply_precision(precision: str) -> None:
+    """Lets float32 products on CUDA use TF32 if that was asked for, and only then."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
+def weight_type(precision: str) -> Any:
+    """The type that a model's weights are loaded in."""
+    import torch
+
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+def gpu_count(device: str) -> int:
+    """GPUs that `--workers` may use: all of them for `cuda`, one for `cuda:1` or `mps`, none for the CPU."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.device_count()
+    return 0 if device == "cpu" else 1
