@@ -79,6 +79,7 @@ class Slots:
         self.base = (torch.arange(count, device=device) * length)[:, None]  # (n, 1)
         self.lengths = np.zeros(count, dtype=np.int64)  # the host's copy of the texts' lengths; 0: no item
         self.graphs: dict[Hashable, Any] = {}
+        self.steps = 0  # run so far
 
     @staticmethod
     def bytes_per_slot(t5: DeviceT5, text_length: int, length: int) -> int:
@@ -105,6 +106,7 @@ class Slots:
 
     def run(self, key: Hashable, step: Callable[[], None]) -> None:
         """Runs a step of static shape; on CUDA the second run is captured as a graph and replayed from then on."""
+        self.steps += 1
         if self.t5.device.type != "cuda":
             step()
         elif key not in self.graphs:  # the first run loads kernels and workspaces
