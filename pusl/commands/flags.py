@@ -5,11 +5,14 @@ The light package needs some of them too, so they are defined in `pusl_eval.flag
 
 from __future__ import annotations
 
-from pusl.config import DEVICE, THREADS, add_flags
+from pusl.config import DEVICE, PRECISION, PRECISIONS, THREADS, add_flags
 from pusl.examples import Columns
 from pusl_eval.flags import Arguments, add_cuts, add_force, add_seed, integer
 
-__all__ = ["add_columns", "add_cuts", "add_device", "add_force", "add_k", "add_seed", "add_threads", "integer"]
+__all__ = [
+    "add_columns", "add_cuts", "add_device", "add_force", "add_k", "add_precision", "add_seed", "add_speed",
+    "add_threads", "integer",
+]  # fmt: skip
 
 
 def add_k(parser: Arguments, default: int | None = None) -> None:
@@ -30,6 +33,23 @@ def add_threads(parser: Arguments, default: int | None = None) -> None:
 def add_device(parser: Arguments) -> None:
     """`--device NAME`."""
     parser.add_argument("--device", default="auto", metavar="NAME", help=f"{DEVICE} (default: auto)")
+
+
+def add_precision(parser: Arguments) -> None:
+    """`--precision NAME`."""
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help=f"{PRECISION} (default: fp32)")
+
+
+def add_speed(parser: Arguments) -> None:
+    """How a catalog is worked through: batches, precision, processes, threads, shards, progress."""
+    parser.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="items per batch (default: 64)")
+    add_precision(parser)
+    parser.add_argument("--workers", type=integer(1), metavar="N", help="processes (default: by cores and memory)")
+    add_threads(parser, default=1)
+    parser.add_argument(
+        "--shard-size", type=integer(1), metavar="N", help="items that a killed run may lose (default: 512)"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
 def add_columns(parser: Arguments, skip: tuple[str, ...] = ()) -> None:

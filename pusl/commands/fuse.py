@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_columns, add_force, add_seed, add_threads
+from pusl.commands.flags import add_columns, add_force, add_precision, add_seed, add_threads, integer
 from pusl.examples import Columns
 from pusl_eval.files import InputError
 
@@ -26,12 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sources", nargs="+", metavar="SOURCE", help="NAME=DIR, NAME=FILE, text, knn, svm, plt, ...")
     parser.add_argument("--out", metavar="DIR", help="folder for the fused model")
     parser.add_argument("--update", metavar="DIR", help="add --train to this model's neighbor memory; trains nothing")
-    parser.add_argument("--depth", type=int, metavar="N", help="candidates per source (default: 3μ, 15 to 50)")
-    parser.add_argument("--dev-items", type=int, default=2000, metavar="N", help="most dev items used (default: 2000)")
+    parser.add_argument("--depth", type=integer(1), metavar="N", help="candidates per source (default: 3μ, 15 to 50)")
+    parser.add_argument(
+        "--dev-items", type=integer(1), default=2000, metavar="N", help="most dev items used (default: 2000)"
+    )
     parser.add_argument(
         "--no-ablation", action="store_true", help="skip the table of rankings with each source left out"
     )
-    parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="generators (default: fp32)")
+    add_precision(parser)
     add_threads(parser)
     add_seed(parser)
     add_force(parser)
@@ -51,9 +53,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.sources or not args.out:
         raise InputError("name the --sources and the folder --out (or --update DIR)")
-    for flag, value in (("--depth", args.depth), ("--dev-items", args.dev_items)):
-        if value is not None and value < 1:
-            raise InputError(f"{flag} is {value}; it must be at least 1")
     from pusl.fusion.learn import fuse
     from pusl.process import prepare_process
 

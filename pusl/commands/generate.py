@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pusl.commands.flags import add_columns, add_force, add_k, add_seed, add_threads, integer
+from pusl.commands.flags import add_columns, add_force, add_k, add_seed, add_speed, integer
 from pusl.config import add_flags, build
 from pusl.examples import Columns
 from pusl.llm.endpoint import LLMSettings
@@ -78,20 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seed(decoding)
     decoding.add_argument("--explain", action="store_true", help="mark each keyphrase: in the text, known, real")
     speed = parser.add_argument_group("speed")
-    speed.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="items at once (default: 64)")
-    speed.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="weights (default: fp32)")
-    speed.add_argument("--workers", type=integer(1), metavar="N", help="processes (default: by cores and memory)")
-    add_threads(speed, default=1)
-    speed.add_argument(
-        "--shard-size", type=integer(1), metavar="N", help="items that a killed run may lose (default: 512)"
-    )
+    add_speed(speed)
     speed.add_argument("--engine", choices=ENGINES, default="local", help="where it runs (default: local)")
     speed.add_argument("--address", metavar="HOST:PORT", help="Ray cluster (default: start one on this machine)")
     speed.add_argument("--gpus-per-worker", type=float, default=0.0, metavar="X", help="per Ray worker (default: 0)")
     llm = parser.add_argument_group("language model (--llm)")
     add_flags(llm, LLMSettings, skip=("model", "temperature"))
-    llm.add_argument("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite beside the output)")
-    speed.add_argument("--quiet", action="store_true", help="no progress bar")
+    llm.add_argument("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite next to the output)")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_columns, add_force, add_threads, integer
+from pusl.commands.flags import add_columns, add_force, add_speed
 from pusl.examples import Columns
 from pusl_eval.files import InputError
 
@@ -32,14 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_force(parser)
     parser.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")
-    parser.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="items at once (default: 64)")
-    parser.add_argument("--precision", choices=("fp32", "int8"), default="fp32", help="weights (default: fp32)")
-    parser.add_argument("--workers", type=integer(1), metavar="N", help="processes (default: by cores and memory)")
-    add_threads(parser, default=1)
-    parser.add_argument(
-        "--shard-size", type=integer(1), metavar="N", help="items that a killed run may lose (default: 512)"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    add_speed(parser)
     add_columns(parser, skip=("counts_column", "timestamp_column", "group_column"))
 
 

@@ -68,7 +68,7 @@ class Mark(BaseModel):
 class KeyphraseResult(BaseModel):
     """Keyphrases of one text, best first."""
 
-    keyphrases: list[str]
+    keyphrases: list[str] = Field(description="Best first.")
     scores: list[float] = Field(description="Log-probability per keyphrase (a fused model: probability), same order.")
     exhausted: bool = Field(description="The model found fewer than k different keyphrases.")
     marks: list[Mark] | None = Field(default=None, description="Only with `explain`.")
@@ -77,9 +77,9 @@ class KeyphraseResult(BaseModel):
 class KeyphraseResponse(BaseModel):
     """One result per text, in the order of the request."""
 
-    model: str
-    k: int
-    results: list[KeyphraseResult]
+    model: str = Field(description="Name of the model.")
+    k: int = Field(description="Keyphrases requested per text.")
+    results: list[KeyphraseResult] = Field(description="One per text, in the order of the request.")
 
 
 class ErrorBody(BaseModel):

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from pusl.config import THREADS, option
+from pusl.config import PRECISION, PRECISIONS, THREADS, option
 from pusl_eval.files import InputError, check_input
 
 
@@ -18,7 +18,7 @@ class ServeConfig:
     host: str = option("127.0.0.1", "address to listen on; any but a loopback address lets other machines connect")
     port: int = option(8000, "port to listen on; 0 picks a free one and prints it", minimum=0)
     universe: str | None = option(None, "file of real queries or labels, for the vocabularies `prefer` and `closed`")
-    precision: str = option("fp32", "number format of the weights", choices=("fp32", "int8"))
+    precision: str = option("fp32", PRECISION, choices=PRECISIONS)
     workers: int = option(1, "model processes", minimum=1)
     threads: int | None = option(None, THREADS + " (default: cores / workers)", minimum=1)
     max_batch: int = option(32, "texts per batch", minimum=1)
