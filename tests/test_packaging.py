@@ -72,7 +72,7 @@ def test_eval_imports_what_it_declares(name):
 
 @pytest.mark.parametrize("name", relative([*under("tests"), *under("scripts")]))
 def test_tests_and_scripts_import_what_is_declared(name):
-    allowed = ALL | EXTRAS["test"].keys() | BESIDE | {"pip", "setuptools", "tomli"}
+    allowed = ALL | EXTRAS["test"].keys() | BESIDE | {"tomli", "tomllib"}
     if name.startswith("scripts"):
         allowed |= SCRIPTS_ONLY
     assert outside(name) <= {canonical(package) for package in allowed}
