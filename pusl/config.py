@@ -51,7 +51,8 @@ def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = ()) -> None:
         meta = field.metadata
         long = meta["flag"] or "--" + field.name.replace("_", "-")
         flags = [f"-{field.name}", long] if len(field.name) == 1 else [long]
-        shown = "" if field.default in (None, "", dataclasses.MISSING) else f" (default: {field.default})"
+        silent = field.default is False or field.default in (None, "", dataclasses.MISSING)
+        shown = "" if silent else f" (default: {field.default})"
         common: dict[str, Any] = {
             "dest": field.name, "default": argparse.SUPPRESS, "help": meta["help"].replace("%", "%%") + shown,
         }  # fmt: skip
@@ -60,7 +61,7 @@ def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = ()) -> None:
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
         else:
             choices = _choices(meta)
-            metavar = None if choices else {int: "N", float: "X"}.get(kind, field.name.upper())
+            metavar = None if choices else {int: "N", float: "X"}.get(kind, field.name.rpartition("_")[2].upper())
             parser.add_argument(*flags, type=kind, choices=choices, metavar=metavar, **common)
 
 

@@ -166,7 +166,6 @@ def test_a_finished_run_is_not_overwritten(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"fp16": True}, "overflow"),
         ({"train": "nowhere.jsonl"}, "no such file"),
         ({"train": None}, "--train must be given"),
         ({"model": "scratch:huge"}, "scratch:tiny"),

@@ -11,7 +11,7 @@ from pusl_eval.files import InputError
 
 FORCE = "replace an existing output"
 SEED = "seed of every random choice; the same seed gives the same result"
-CUTS = "numbers of keyphrases to look at: integers, mu or 2mu (μ: keyphrases per training item)"
+CUTS = "score the first K keyphrases: integers, mu or 2mu (μ is the mean number per training item)"
 
 Arguments = Any  # a parser or one of its groups; argparse has no public type for both
 

@@ -23,7 +23,7 @@ from pusl_eval.files import InputError
 
 INHERITED = (
     "paradigm", "model", "train", "out", "loss", "order", "restart", "learn_bok", "max_source_length", "vocab_size",
-    "fp16", "mu",
+    "mu",
 )  # fmt: skip
 
 

@@ -32,15 +32,15 @@ MUON_RATE = 1e-2
 class TrainConfig(Columns):
     """Everything that decides a training run."""
 
-    paradigm: str = option("pusl", "what one target is", paradigms.names)
-    model: str = option("google-t5/t5-base", "hub id, folder of a T5 checkpoint, or scratch:tiny|mini|small")
+    paradigm: str = option("pusl", "what one target is: a keyphrase, or a sequence of them", paradigms.names)
+    model: str = option("google-t5/t5-base", "Hub id, folder of a T5 checkpoint, or scratch:tiny|mini|small")
     train: str | None = option(None, "training file (JSONL, JSONL.gz, Parquet, CSV): id, text, keyphrases")
     dev: str | None = option(None, "development file, scored during training; without it the last model is kept")
-    out: str | None = option(None, "folder for the model; the best one by the dev metric stands in it")
+    out: str | None = option(None, "folder for the best model by the dev metric")
     epochs: float = option(10.0, "passes over the training file (paper: 10)", minimum=0.0001)
     max_steps: int | None = option(None, "stop after this many optimizer steps instead of --epochs", minimum=1)
     optimizer: str | None = option(
-        None, "muon learns random models several times faster (default: adamw pretrained, muon scratch)", OPTIMIZERS
+        None, "muon trains random models several times faster (default: adamw pretrained, muon scratch)", OPTIMIZERS
     )
     lr: float | None = option(
         None, "peak learning rate (default: muon 1e-2; adamw 2e-4 pretrained, 5e-4 to 3e-3 scratch)", minimum=0.0
@@ -55,49 +55,46 @@ class TrainConfig(Columns):
         None, "padded tokens (source + target) per micro-batch, instead of --batch-size", minimum=16
     )
     order: str | None = option(
-        None, "order of keyphrases in a target; shuffle is new every epoch (default: the paradigm's, shuffle)", ORDERS
+        None, "order of keyphrases in a target; shuffle changes every epoch (default: the paradigm's, shuffle)", ORDERS
     )
     loss: str | None = option(
         None, "order-free: every valid next token is right (default: the paradigm's; order-free for groov)", LOSSES
     )
     restart: float = option(
         0.0,
-        "pusl: chance that a keyphrase opens a sequence of its own, seeing none before it (1: one2one)",
+        "pusl: probability that a keyphrase starts a new sequence, without those before it (1: one2one)",
         minimum=0.0,
     )
-    learn_bok: bool = option(False, "pusl: count <bok> in the loss as the paper does; the decoder writes it anyway")
+    learn_bok: bool = option(False, "pusl: include <bok> in the loss, as the paper does; the decoder always inserts it")
     min_keyphrases: int = option(
-        1, "train on items with at least this many: where most labels are missing, the others teach little", minimum=1
+        1, "train only on items with at least this many; helps if most labels are missing", minimum=1
     )
     mu: float | None = option(
-        None, "mean keyphrases per item that scores and defaults refer to (default: the training file's)", minimum=0.0
+        None, "mean keyphrases per item, for scores and defaults (default: of the training file)", minimum=0.0
     )
-    max_source_length: int = option(256, "document tokens; longer ones are cut", minimum=2)
-    max_target_length: int = option(256, "target tokens; longer targets are cut between keyphrases", minimum=4)
-    max_phrase_tokens: int = option(48, "keyphrases with more tokens are left out", minimum=1)
+    max_source_length: int = option(256, "source tokens; longer texts are truncated", minimum=2)
+    max_target_length: int = option(256, "target tokens; longer targets are truncated between keyphrases", minimum=4)
+    max_phrase_tokens: int = option(48, "longest keyphrase, in tokens; longer ones are dropped", minimum=1)
     vocab_size: int | None = option(
-        None, "pieces of the vocabulary of scratch models (default: 2000 tiny, 8000 mini, 32000 small)", minimum=260
+        None, "vocabulary size of scratch models (default: 2000 tiny, 8000 mini, 32000 small)", minimum=260
     )
     dropout: float | None = option(None, "dropout rate (default: the model's own, 0.1 for scratch)", minimum=0.0)
-    warmup: float = option(0.05, "share of the steps in which the learning rate rises", minimum=0.0)
+    warmup: float = option(0.05, "share of the steps with a rising learning rate", minimum=0.0)
     weight_decay: float = option(0.0, "weight decay", minimum=0.0)
-    max_grad_norm: float = option(1.0, "gradients are clipped to this norm", minimum=0.0)
+    max_grad_norm: float = option(1.0, "largest gradient norm; larger gradients are clipped", minimum=0.0)
     seed: int = option(0, SEED, minimum=0)
-    eval_every: int | None = option(None, "steps between dev scores (default: ten times a run)", minimum=1)
-    dev_items: int = option(500, "at most this many dev items are scored during training", minimum=1)
+    eval_every: int | None = option(None, "steps between dev scores (default: ten per run)", minimum=1)
+    dev_items: int = option(500, "most dev items scored during training", minimum=1)
     metric: str = option("B@2mu", "dev metric that chooses the best model", METRICS)
     patience: int = option(3, "stop after this many dev scores without a better one; 0 never stops", minimum=0)
-    save_every: int | None = option(
-        None, "steps between checkpoints for --resume (default: as --eval-every)", minimum=1
-    )
+    save_every: int | None = option(None, "steps between checkpoints for --resume (default: --eval-every)", minimum=1)
     log_every: int = option(10, "steps between points of the loss curve", minimum=1)
-    bf16: bool = option(False, "bfloat16 autocast, for devices that do it well")
-    fp16: bool = option(False, "refused: T5 overflows in float16")
+    bf16: bool = option(False, "compute in bfloat16, on devices that support it; T5 overflows in float16")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass: less memory, more time")
-    workers: int = option(0, "processes that prepare batches beside the training", minimum=0)
-    pad_multiple: int = option(8, "lengths are padded to a multiple of this", minimum=1)
+    workers: int = option(0, "processes that prepare batches", minimum=0)
+    pad_multiple: int = option(8, "pad lengths to a multiple of this", minimum=1)
     report_to: str = option("none", "none, tensorboard, wandb or any other integration of Hugging Face Trainer")
-    push_to_hub: str | None = option(None, "hub repository that receives the finished model")
+    push_to_hub: str | None = option(None, "Hub repository for the finished model")
     keep_checkpoints: bool = option(False, "keep optimizer states and checkpoints after the run")
 
     @property
@@ -122,11 +119,6 @@ def resolve(config: TrainConfig) -> TrainConfig:
             check_input(getattr(config, name))
     if config.model.startswith(SCRATCH) and config.shape not in SHAPES:
         raise InputError(f"unknown model '{config.model}'; known: {', '.join(SCRATCH + name for name in SHAPES)}")
-    if config.fp16:
-        raise InputError(
-            "fp16: T5 was trained in bfloat16 and its activations overflow float16, which gives NaN losses. "
-            "Use --bf16 where the device has it, else float32"
-        )
     if config.dropout is not None and config.dropout >= 1:
         raise InputError(f"'dropout' is {config.dropout}; it must be below 1")
     if config.max_phrase_tokens + 2 > config.max_target_length:
