@@ -27,7 +27,7 @@ def lines(*rows):
 def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("refs.jsonl").write_bytes(lines(*GOOD))
-    Path("preds.jsonl").write_bytes(lines(*GOOD))
+    Path("preds.jsonl").write_bytes(lines(*({**row, "exhausted": True} for row in GOOD)))
     return tmp_path
 
 
@@ -328,7 +328,7 @@ def test_no_permission(which):
         code = (
             "import os, sys\n"
             "from pusl_eval.__main__ import main\n"
-            "import pusl_eval.evaluation, pusl_eval.table\n"
+            "import pusl_eval.evaluation, pusl_eval.glossary, pusl_eval.table, pusl_eval.verdict\n"
             "if os.geteuid() == 0: os.setuid(65534)\n"
             "sys.exit(main(sys.argv[1:]))\n"
         )

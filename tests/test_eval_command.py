@@ -70,8 +70,10 @@ def test_metrics_json_has_the_documented_form(files):
         for name in (
             "B", "K", "P", "R", "F1", "nDCG", "Success", "Abandonment", "PSP", "PSnDCG", "Diversity", "MacroP",
             "MacroR", "MacroF1", "Cov", "αCov", "Entropy", "R_seen", "R_unseen", "weighted P", "Uni", "New",
+            "MicroP", "MicroR", "MicroF1", "MacroF_β", "PSR", "rank-weighted P", "present F1", "absent F1", "absent R",
         )
-    } | {"B@3_max", "PSP@3_norm", "Cov@3 (1000 items)"}  # fmt: skip
+    } | {"B@3_max", "PSP@3_norm", "PSnDCG@3_norm", "nDCG@3_k", "Cov@3 (1000 items)"}  # fmt: skip
+    names |= {"present F1@M", "absent F1@M"}
     for group in result["scores"].values():
         assert set(group) == names
 

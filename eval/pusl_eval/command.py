@@ -22,7 +22,10 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """All flags of the command."""
+    """All flags of the command, and below them the metrics."""
+    from pusl_eval.glossary import help_text
+
+    parser.epilog = help_text()
     add = parser.add_argument
     add("--references", required=True, metavar="FILE", help="items with their observed keyphrases")
     add(
@@ -35,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--label-space", metavar="FILE", help="labels to average over (default: the labels of the references)")
     add("--weights", metavar="FILE", help="what each label is worth, for weighted P@k: `phrase<TAB>weight` lines, "
         "or a table with columns keyphrase and weight")  # fmt: skip
+    add("--rank-weights", metavar="FILE", help="what each label is worth at each rank, for rank-weighted P@k: lines "
+        "of a phrase and its weights separated by tabs, or a table with columns keyphrase and weights")  # fmt: skip
     add("--output", metavar="FILE", help="write metrics.json here")
     add_force(parser)
     add("--normalization", default="basic", metavar="HOW", help="basic, stem or none (default: basic)")
@@ -50,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bins", type=int, nargs="+", default=[1, 10, 100, 1000], metavar="N",
         help="lower edges of the bins of training frequency (default: 1 10 100 1000)")  # fmt: skip
     add("--alpha", type=float, default=0.5, metavar="X", help="recall that a label needs for αCov@k (default: 0.5)")
+    add("--beta", type=float, default=2.0, metavar="X", help="weight of recall in MacroF_β@k (default: 2)")
     add("--coverage-items", type=int, nargs="+", default=[1000], metavar="N",
         help="number of drawn items in `Cov@k (N items)` (default: 1000)")  # fmt: skip
     add("--bootstrap", type=int, default=1000, metavar="N", help="bootstrap draws; 0: no intervals (default: 1000)")
@@ -60,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     """Scores, prints and writes."""
     systems = named_files(args.predictions)
     sources = [args.references, *systems.values(), args.train, args.universe, args.label_space, args.weights]
-    files = [check_input(path) for path in [*sources, args.unbiased] if path is not None]
+    files = [check_input(path) for path in [*sources, args.rank_weights, args.unbiased] if path is not None]
     if args.output:
         output = check_output(args.output, args.force)
         if output.exists() and any(output.samefile(path) for path in files):
@@ -71,8 +77,8 @@ def run(args: argparse.Namespace) -> None:
     settings: dict[str, Any] = {
         name: getattr(args, name)
         for name in (
-            "train", "universe", "label_space", "weights", "unbiased", "control_probability", "normalization",
-            "propensity", "prior", "bins", "alpha", "coverage_items", "bootstrap", "seed",
+            "train", "universe", "label_space", "weights", "rank_weights", "unbiased", "control_probability",
+            "normalization", "propensity", "prior", "bins", "alpha", "beta", "coverage_items", "bootstrap", "seed",
         )
     }  # fmt: skip
     settings["progress"] = sys.stderr.isatty()

@@ -24,14 +24,15 @@ from pusl_eval import inputs
 from pusl_eval.budgets import resolve_k
 from pusl_eval.diversity import WordTable
 from pusl_eval.files import InputError
-from pusl_eval.groups import Subset, System, per_item_values, score_bins, score_subset, subsets_of
+from pusl_eval.groups import Subset, System, item_values, score_bins, score_subset, subsets_of
 from pusl_eval.inputs import Source
 from pusl_eval.matching import BLANK, Ints, Ragged, Vocabulary
+from pusl_eval.presence import kinds_of
 from pusl_eval.propensity import SMALLEST, check_parameters, direct, fit, propensities
 from pusl_eval.schema import Comparison, Gap, Metrics, Pair
 from pusl_eval.settings import Settings
 from pusl_eval.significance import intervals, paired
-from pusl_eval.tallies import Gains, tally
+from pusl_eval.tallies import LONGEST_CUT, Gains, tally
 
 Floats = NDArray[np.float64]
 log = logging.getLogger("pusl_eval")
@@ -131,7 +132,9 @@ class _Prepared:
     ks: list[int]
     mu: float | None
     references: inputs.References
-    rows: dict[str, tuple[Ragged, int]]  # system -> its predictions as ids, and how many items it lacks
+    predictions: dict[str, inputs.Predictions]  # by system
+    kinds: dict[str, dict[str, tuple[Ragged, Ragged]]]  # system -> present, absent -> references, predictions
+    given: frozenset[str]  # keys of declarations.NEEDS
     gains: Gains
     words: WordTable
     space: Ints | None
@@ -152,14 +155,16 @@ def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[
         space = space[space != BLANK]
     label_limit = vocabulary.size  # every label that can be right or in the space has an id below
     of = inputs.name_of(references, "the references")
-    rows = {
+    found = {
         name: inputs.load_predictions(source, loaded, vocabulary, of, s.progress)
         for name, source in predictions.items()
     }
+    kinds = _kinds(loaded, found, vocabulary)
     words = WordTable(vocabulary.phrases())
     training = inputs.load_training(s.train, vocabulary, progress=s.progress) if s.train is not None else None
     inverse, propensity = _inverse_propensities(s, training, vocabulary, label_limit, notes)
     weights = _weights(s, vocabulary, label_limit, notes)
+    rank_weights = _rank_weights(s, vocabulary, label_limit, notes)
     in_universe = vocabulary.find(inputs.load_phrases(s.universe, "universe")) if s.universe is not None else None
     frequency = _padded(training.counts, vocabulary.size + 1) if training else None  # one more, for BLANK
     mu = training.mu if training else None
@@ -176,27 +181,55 @@ def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[
         "normalization": s.normalization,
         "propensity": propensity,
         "alpha": s.alpha,
+        "beta": s.beta,
         "bootstrap": s.bootstrap,
         "seed": s.seed,
         "versions": _versions(),
         "warnings": notes,
     }
-    for note in notes:
-        log.warning("warning: %s", note)
-    gains = Gains(inverse, weights, in_universe, None if frequency is None else frequency > 0)
+    _log(s, notes)
+    parts: dict[str, object] = {
+        "train": training, "propensities": inverse, "universe": in_universe, "weights": weights,
+        "rank weights": rank_weights, "texts": loaded.texts,
+    }  # fmt: skip
+    given = frozenset(name for name, part in parts.items() if part is not None)
+    provenance["given"] = sorted(given)
     return _Prepared(
-        s, resolve_k(wanted, mu), mu, loaded, rows, gains, words, space, label_limit, frequency, subsets, provenance
-    )
+        settings=s, ks=resolve_k(wanted, mu), mu=mu, references=loaded, predictions=found, kinds=kinds,
+        given=given,
+        gains=Gains(inverse, weights, rank_weights, in_universe, None if frequency is None else frequency > 0),
+        words=words, space=space, label_limit=label_limit, frequency=frequency, subsets=subsets, provenance=provenance,
+    )  # fmt: skip
+
+
+def _kinds(
+    references: inputs.References, predictions: Mapping[str, inputs.Predictions], vocabulary: Vocabulary
+) -> dict[str, dict[str, tuple[Ragged, Ragged]]]:
+    """System -> present and absent -> references and predictions of that kind; nothing without texts."""
+    texts = references.texts
+    if texts is None:
+        return {name: {} for name in predictions}
+    phrases = texts.phrases(vocabulary.phrases())
+    wanted = kinds_of(texts, references.sets, phrases)
+    found = {}
+    for name, one in predictions.items():
+        own = kinds_of(texts, one.rows, phrases)
+        found[name] = {kind: (wanted[kind], own[kind]) for kind in wanted}
+    return found
 
 
 def _evaluate(prepared: _Prepared, name: str, source: Source) -> Evaluation:
     """One system's metrics."""
-    s, ks, (rows, missing) = prepared.settings, prepared.ks, prepared.rows[name]
+    s, ks, predictions = prepared.settings, prepared.ks, prepared.predictions[name]
     sets = prepared.references.sets
-    tallies, events = tally(sets, rows, [0, *ks], prepared.gains, prepared.words, prepared.label_limit)
-    per_item = per_item_values(ks, tallies)
-    system = System(ks, s, sets, tallies, events, prepared.space, prepared.frequency, per_item)
-    scores = {subset.label: score_subset(system, subset) for subset in prepared.subsets}
+    tallies, events = tally(sets, predictions.rows, [0, *ks], prepared.gains, prepared.words, prepared.label_limit)
+    system = System(
+        ks=ks, settings=s, references=sets, predictions=predictions.rows, kinds=prepared.kinds[name],
+        given=prepared.given, tallies={("all", k or "O"): one for k, one in tallies.items()}, events=events,
+        space=prepared.space, frequency=prepared.frequency,
+    )  # fmt: skip
+    per_item = item_values(system)
+    scores = {subset.label: score_subset(system, subset, per_item) for subset in prepared.subsets}
     spans = {
         subset.label: {
             metric: _pair(span) for metric, span in intervals(subset.cut(per_item), s.bootstrap, s.seed).items()
@@ -205,14 +238,14 @@ def _evaluate(prepared: _Prepared, name: str, source: Source) -> Evaluation:
     }
     groups = {subset.name: subset.label for subset in prepared.subsets if subset.kind == "group"}
     own = prepared.provenance
-    notes = _implausible(scores["all"], ks, own["propensity"]["model"])
-    for note in notes:
-        log.warning("warning: %s%s", f"{name}: " if len(prepared.rows) > 1 else "", note)
+    short = _short_lists(predictions, sets, ks)
+    notes = [*_implausible(scores["all"], ks, own["propensity"]["model"]), *_too_short(short, len(sets.lengths))]
+    _log(s, notes, f"{name}: " if len(prepared.predictions) > 1 else "")
     metrics: Metrics = {
         "counts": {
             "n_items": len(prepared.references.ids),
             "n_without_references": int(np.sum(sets.lengths == 0)),
-            "n_missing_predictions": missing,
+            "n_missing_predictions": int(predictions.missing.sum()),
         },
         "k": ks,
         "mu": prepared.mu,
@@ -226,7 +259,8 @@ def _evaluate(prepared: _Prepared, name: str, source: Source) -> Evaluation:
             "groups": {value: spans[label] for value, label in groups.items()},
         },
         "provenance": own | {  # type: ignore[typeddict-item]
-            "files": own["files"] | {"predictions": inputs.fingerprint(source)}, "warnings": [*own["warnings"], *notes],
+            "files": own["files"] | {"predictions": inputs.fingerprint(source)}, "short_lists": short,
+            "warnings": [*own["warnings"], *notes],
         },
     }  # fmt: skip
     result = Evaluation(metrics)
@@ -277,6 +311,42 @@ def _weights(s: Settings, vocabulary: Vocabulary, label_limit: int, notes: list[
     if lacking:
         notes.append(f"{lacking} of {label_limit} labels have no weight and count as 0 in weighted P@k")
     return np.asarray(np.nan_to_num(weights[:label_limit], nan=0.0), np.float64)
+
+
+def _rank_weights(s: Settings, vocabulary: Vocabulary, label_limit: int, notes: list[str]) -> Floats | None:
+    if s.rank_weights is None:
+        return None
+    given = inputs.load_rank_weights(s.rank_weights, vocabulary)
+    matrix = np.zeros((label_limit + 1, max(map(len, given.values()))))  # (labels, ranks)
+    for label, row in given.items():
+        matrix[min(label, label_limit), : len(row)] = row  # the last row takes phrases that can never be right
+    lacking = label_limit - sum(0 <= label < label_limit for label in given)
+    if lacking:
+        notes.append(f"{lacking} of {label_limit} labels have no weights by rank and count as 0 in rank-weighted P@k")
+    return matrix
+
+
+def _short_lists(predictions: inputs.Predictions, references: Ragged, ks: Sequence[int]) -> dict[str, int]:
+    """Cut -> items whose list is shorter than the cut, although the system did not say that it was exhausted."""
+    open_ended = ~predictions.missing & ~predictions.exhausted
+    lengths = predictions.rows.lengths
+    short = {str(k): int(np.sum(open_ended & (lengths < k))) for k in ks}
+    return short | {"O": int(np.sum(open_ended & (lengths < np.minimum(references.lengths, LONGEST_CUT))))}
+
+
+def _too_short(short: Mapping[str, int], items: int) -> list[str]:
+    cuts = [f"{count:,} of {items:,} at {'O' if cut == 'O' else f'k = {cut}'}" for cut, count in short.items() if count]
+    if not cuts:
+        return []
+    return [
+        f"prediction lists are shorter than the cut and not marked 'exhausted': {', '.join(cuts)}; "
+        "scores at these cuts are too low unless the system really had no more to give"
+    ]
+
+
+def _log(settings: Settings, notes: Sequence[str], of: str = "") -> None:
+    for note in notes if settings.warn else ():
+        log.warning("warning: %s%s", of, note)
 
 
 def _implausible(scores: Mapping[str, float | None], ks: Sequence[int], model: str) -> list[str]:

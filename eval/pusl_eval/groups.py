@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pusl_eval import coverage
-from pusl_eval.labels import LabelCounts, bin_names, bin_of, count_labels, macro, pooled_recall
+from pusl_eval.declarations import SECTIONS, Cut, ItemMetric, LabelMetric, Metric, PooledMetric
+from pusl_eval.labels import LabelCounts, LabelTable, bin_names, bin_of, count_labels, macro
 from pusl_eval.matching import Flags, Ints, Ragged
+from pusl_eval.metrics import REGISTRY
 from pusl_eval.settings import Settings
 from pusl_eval.significance import mean
-from pusl_eval.tallies import Events, Tally, values
+from pusl_eval.tallies import Events, Tally, tally, tally_all
 
 Floats = NDArray[np.float64]
-AT_O = ("F1", "P", "R")
-AT_K = (
-    "B", "B_max", "K", "P", "R", "F1", "nDCG", "Success", "Abandonment", "PSP", "PSnDCG", "weighted P", "Diversity",
-)  # fmt: skip
-_NEEDS = {"PSP": "inverse", "PSnDCG": "inverse", "weighted P": "weight", "Diversity": "overlap"}
 
 
 @dataclass(frozen=True)
@@ -53,12 +49,29 @@ class System:
     ks: list[int]
     settings: Settings
     references: Ragged
-    tallies: dict[int, Tally]
+    predictions: Ragged
+    kinds: dict[str, tuple[Ragged, Ragged]]  # present, absent -> references and predictions of that kind
+    given: frozenset[str]  # what is there beside references and predictions: keys of declarations.NEEDS
+    tallies: dict[tuple[str, Cut], Tally]  # by kind and cut; filled when asked for
     events: list[Events]  # by rising k
     space: Ints | None  # label ids given by the user
     frequency: NDArray[np.int64] | None  # training items with the label, by id
-    per_item: dict[str, Floats]
     counted: dict[str, list[LabelCounts]] = field(default_factory=dict)  # kept for the subsets that have bins
+
+    def has(self, metric: Metric[Any]) -> bool:
+        """Whether what the metric needs was given."""
+        return metric.needs is None or metric.needs in self.given
+
+    def tally(self, kind: str, cut: Cut) -> Tally:
+        """The counts of one kind of keyphrases (all, present, absent) at one cut (a number, O or M)."""
+        if (kind, cut) not in self.tallies:
+            pair = self.kinds[kind] if kind != "all" else (self.references, self.predictions)
+            if cut == "M":
+                self.tallies[kind, cut] = tally_all(*pair)
+            else:
+                found, _ = tally(*pair, [0, *self.ks])
+                self.tallies.update({(kind, k or "O"): one for k, one in found.items()})
+        return self.tallies[kind, cut]
 
     def label_counts(self, subset: Subset) -> list[LabelCounts]:
         """Label counts at each k (rising) over the subset's items."""
@@ -90,37 +103,58 @@ def subsets_of(sizes: NDArray[np.int64], mu: float | None, groups: Sequence[str 
     return found
 
 
-def per_item_values(ks: Sequence[int], tallies: Mapping[int, Tally]) -> dict[str, Floats]:
-    """Metric name -> one value per item, for every metric that is a mean over items."""
-    found = {f"{name}@O": values(name, tallies[0]) for name in AT_O}
-    for k in ks:
-        for name in AT_K:
-            if name not in _NEEDS or getattr(tallies[k], _NEEDS[name]) is not None:
-                found[full_name(name, k)] = values(name, tallies[k])
+def item_values(system: System) -> dict[str, Floats]:
+    """Metric name -> one value per item, for every metric that is a mean over items.
+
+    The sections follow each other, so that a further metric does not change the bootstrap draws of the others.
+    """
+    found: dict[str, Floats] = {}
+    for section in SECTIONS:
+        declared = [metric for metric in REGISTRY if metric.section == section and isinstance(metric, ItemMetric)]
+        for metric in sorted(declared, key=lambda metric: not metric.brief):  # at O: F1 first
+            for cut in ("O", "M"):
+                if (name := metric.full_name(cut)) and system.has(metric):
+                    found[name] = metric.values(system.tally(metric.kind, cut))
+        for k in system.ks:
+            for metric in declared:
+                if (name := metric.full_name(k)) and system.has(metric):
+                    found[name] = metric.values(system.tally(metric.kind, k))
     return found
 
 
-def full_name(name: str, k: int) -> str:
-    """`B` at 3 -> `B@3`; `B_max` -> `B@3_max`."""
-    base, _, suffix = name.partition("_")
-    return f"{base}@{k}" + (f"_{suffix}" if suffix else "")
-
-
-def score_subset(system: System, subset: Subset) -> dict[str, float | None]:
+def score_subset(system: System, subset: Subset, per_item: Mapping[str, Floats]) -> dict[str, float | None]:
     """Every metric for one subset; a metric with nothing to average over is None."""
-    chosen = subset.chosen
-    means = {name: mean(array) for name, array in subset.cut(system.per_item).items()}
-    scores: dict[str, float | None] = {f"{name}@O": means[f"{name}@O"] for name in AT_O}
-    sizes = system.references.lengths if chosen is None else system.references.lengths[chosen]
-    labels = dict(zip(sorted(system.ks), system.label_counts(subset), strict=True))
-    for k in system.ks:
-        for name in AT_K:
-            scores[full_name(name, k)] = means.get(full_name(name, k))
-            if name == "PSP":
-                scores[f"PSP@{k}_norm"] = _normalized(system.tallies[k], chosen)
-        scores |= _label_scores(system, labels[k], k, int(np.sum(sizes > 0)))
-        for name, part in (("Uni", "in_universe"), ("New", "new")):
-            scores[f"{name}@{k}"] = _pooled_share(system.tallies[k], part, chosen)
+    means = {name: mean(array) for name, array in subset.cut(per_item).items()}
+    lengths = system.references.lengths
+    filled = int(np.count_nonzero(lengths if subset.chosen is None else lengths[subset.chosen]))
+    counted = dict(zip(sorted(system.ks), system.label_counts(subset), strict=True))
+    scores: dict[str, float | None] = {}
+    cuts: list[Cut] = ["O", "M", *system.ks]
+    for cut in cuts:
+        for metric in REGISTRY if isinstance(cut, int) else sorted(REGISTRY, key=lambda metric: not metric.brief):
+            if isinstance(metric, LabelMetric) and isinstance(cut, int):
+                scores |= _label_scores(system, metric, counted[cut], cut, filled)
+            elif (name := metric.full_name(cut)) is None:
+                continue
+            elif isinstance(metric, ItemMetric):
+                scores[name] = means.get(name)
+            elif isinstance(metric, PooledMetric):
+                found = system.tally(metric.kind, cut) if system.has(metric) else None
+                scores[name] = None if found is None else metric.pooled(found, subset.chosen)
+    return scores
+
+
+def _label_scores(
+    system: System, metric: LabelMetric, counts: LabelCounts, k: int, items: int
+) -> dict[str, float | None]:
+    seen = None if system.frequency is None else system.frequency[counts.ids] > 0
+    scores: dict[str, float | None] = {}
+    for drawn in system.settings.coverage_items if metric.drawn else (0,):
+        name = metric.full_name(k, drawn)
+        if name is not None:
+            table = LabelTable(counts, items, seen, system.settings.alpha, system.settings.beta, drawn)
+            # A label space given by the user has labels even where no item has references.
+            scores[name] = metric.compute(table) if items and system.has(metric) else None
     return scores
 
 
@@ -144,46 +178,3 @@ def score_bins(system: System, subsets: Sequence[Subset]) -> dict[str, dict[str,
             else:
                 bins[name][subset.name] = row
     return bins
-
-
-def _label_scores(system: System, counts: LabelCounts, k: int, n: int) -> dict[str, float | None]:
-    """The table "over labels"; n is the number of items with references."""
-    nothing = n == 0  # a label space given by the user has labels even where no item is
-    scores: dict[str, float | None] = {
-        f"MacroP@{k}": macro(counts.precision),
-        f"MacroR@{k}": macro(counts.recall),
-        f"MacroF1@{k}": macro(counts.f1),
-        f"Cov@{k}": coverage.coverage(counts.tp),
-        **{
-            f"Cov@{k} ({drawn} items)": coverage.expected_coverage(counts.tp, n, drawn)
-            for drawn in system.settings.coverage_items
-        },
-        f"αCov@{k}": coverage.alpha_coverage(counts.tp, counts.positive, system.settings.alpha),
-        f"Entropy@{k}": coverage.entropy(counts.tp),
-        f"R_seen@{k}": None,
-        f"R_unseen@{k}": None,
-    }
-    if system.frequency is not None:
-        seen = system.frequency[counts.ids] > 0
-        scores[f"R_seen@{k}"] = pooled_recall(counts, seen)
-        scores[f"R_unseen@{k}"] = pooled_recall(counts, ~seen)
-    return dict.fromkeys(scores) if nothing else scores
-
-
-def _normalized(tally: Tally, chosen: Flags | None) -> float | None:
-    """Σ PSP / Σ best reachable PSP."""
-    if tally.inverse is None or tally.best_inverse is None:
-        return None
-    part = slice(None) if chosen is None else chosen
-    best = float(tally.best_inverse[part].sum())
-    return float(tally.inverse[part].sum()) / best if best else None
-
-
-def _pooled_share(tally: Tally, part: str, chosen: Flags | None) -> float | None:
-    """Σ part / Σ |Ŷ:k| over the chosen items."""
-    array = getattr(tally, part)
-    if array is None:
-        return None
-    taken = slice(None) if chosen is None else chosen
-    total = int(tally.unique[taken].sum())
-    return float(array[taken].sum()) / total if total else None

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, TypeAlias, TypeGuard
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pusl_eval.files import InputError, Row, check_input, kind_of, read_lines, read_rows, type_name
 from pusl_eval.laziness import laziness
 from pusl_eval.matching import Offsets, Ragged, Vocabulary
+from pusl_eval.presence import Texts
 from pusl_eval.records import (
     Prediction,
     Reference,
@@ -36,6 +37,7 @@ from pusl_eval.records import (
 Source: TypeAlias = (
     "str | Path | Mapping[str, Sequence[str]] | Sequence[Row] | Sequence[Reference] | Sequence[Prediction]"
 )
+Floats: TypeAlias = NDArray[np.float64]
 CHUNK = 8192
 _STRINGS, _LISTS = frozenset((str,)), frozenset((list, tuple))
 
@@ -47,12 +49,22 @@ class References:
     ids: list[str]
     sets: Ragged
     groups: list[str | None] | None  # None when no item has a group
+    texts: Texts | None  # None when no item has a text
     summary: dict[str, Any]
 
     @cached_property
     def index(self) -> dict[str, int]:
         """The row of each id."""
         return {name: row for row, name in enumerate(self.ids)}
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """One system's keyphrases as ids, one row per reference, in the references' order."""
+
+    rows: Ragged
+    missing: NDArray[np.bool_]  # references without a prediction
+    exhausted: NDArray[np.bool_]  # the system said that it had no more to give
 
 
 @dataclass(frozen=True)
@@ -73,6 +85,8 @@ class _Chunk:
     phrases: list[Sequence[str]]
     groups: list[str | None] | None = None
     interactions: list[int] | None = None  # None when a record has no counts
+    texts: list[str | None] | None = None
+    exhausted: list[bool] | None = None
 
 
 def load_references(source: Source, vocabulary: Vocabulary, progress: bool = False) -> References:
@@ -80,33 +94,40 @@ def load_references(source: Source, vocabulary: Vocabulary, progress: bool = Fal
     ids: list[str] = []
     groups: list[str | None] = []
     interactions: list[int] | None = []
+    texts = Texts(vocabulary.how)
     parts = []
-    for chunk in _reference_chunks(source, progress):
+    for chunk in _reference_chunks(source, progress, texts=True):
         ids.extend(chunk.ids)
         groups.extend(chunk.groups or ())
+        texts.extend(chunk.texts or repeat(None, len(chunk.ids)))
         interactions = _extend(interactions, chunk.interactions)
         parts.append(_encode(vocabulary, chunk).as_sets())
     if not ids:
         raise InputError(f"{name_of(source, 'references')}: no items; expected at least one record")
     sets = stack(parts)
     named = groups if any(group is not None for group in groups) else None
-    return References(ids, sets, named, laziness(sets.lengths, interactions))
+    return References(ids, sets, named, texts if texts else None, laziness(sets.lengths, interactions))
 
 
 def load_predictions(
     source: Source, references: References, vocabulary: Vocabulary, of: str, progress: bool = False
-) -> tuple[Ragged, int]:
-    """One row of ids per reference, in the references' order, and how many references have none."""
+) -> Predictions:
+    """All predictions of a source; an id that no reference has is an InputError."""
+    count = len(references.ids)
+    missing, exhausted = np.ones(count, np.bool_), np.zeros(count, np.bool_)
     if _is_clean(source) and list(source) == references.ids:  # one by one the same: nothing to look up
-        return _encode(vocabulary, next(_whole(source))), 0
+        return Predictions(_encode(vocabulary, next(_whole(source))), ~missing, exhausted)
     rows: list[int] = []
-    parts = []
+    parts, flags = [], []
     for chunk in _prediction_chunks(source, references.index, of, progress):
         rows.extend(map(references.index.__getitem__, chunk.ids))
         parts.append(_encode(vocabulary, chunk))
+        flags.append(np.array(chunk.exhausted or [False] * len(chunk.ids), np.bool_))
     if not rows:
         raise InputError(f"{name_of(source, 'predictions')}: no items; expected at least one record")
-    return _placed(stack(parts), np.array(rows, np.int64), len(references.ids)), len(references.ids) - len(rows)
+    places = np.array(rows, np.int64)
+    missing[places], exhausted[places] = False, np.concatenate(flags)
+    return Predictions(_placed(stack(parts), places, count), missing, exhausted)
 
 
 def load_training(source: Source, vocabulary: Vocabulary, what: str = "train", progress: bool = False) -> Training:
@@ -140,42 +161,66 @@ def load_phrases(source: str | Path | Iterable[str], what: str) -> Iterator[str]
 
 def load_weights(source: str | Path | Mapping[str, float], vocabulary: Vocabulary) -> dict[int, float]:
     """Weight by phrase id. A file has the columns `keyphrase` and `weight`; other endings: phrase TAB weight."""
-    found: dict[int, float] = {}
-    for where, phrase, weight in _weight_rows(source):
-        try:
-            value = float(weight)
-        except (TypeError, ValueError):
-            raise InputError(f"{where}: the weight of {phrase!r} is {weight!r}; expected a number") from None
-        if not np.isfinite(value):
-            raise InputError(f"{where}: the weight of {phrase!r} is {value}; expected a finite number")
-        found[vocabulary[phrase]] = value
+    found = {
+        vocabulary[phrase]: _number(weight, f"{where}: the weight of {phrase!r}")
+        for where, phrase, weight in _weight_rows(source, "weight")
+    }
     if not found:
         raise InputError(f"{name_of(source, 'weights')}: no weights; expected at least one")
     return found
 
 
-def _weight_rows(source: str | Path | Mapping[str, float]) -> Iterator[tuple[str, str, Any]]:
+def load_rank_weights(source: str | Path | Mapping[str, Sequence[float]], vocabulary: Vocabulary) -> dict[int, Floats]:
+    """Weights of ranks 1, 2, ... by phrase id. A file has the columns `keyphrase` and `weights` (a list); other
+    endings: the phrase and its weights, separated by tabs.
+    """
+    found: dict[int, Floats] = {}
+    for where, phrase, weights in _weight_rows(source, "weights"):
+        if isinstance(weights, str) or not isinstance(weights, Sequence) or not weights:
+            raise InputError(f"{where}: the weights of {phrase!r} are {weights!r}; expected a list of numbers")
+        numbers = [_number(weight, f"{where}: a weight of {phrase!r}") for weight in weights]
+        found[vocabulary[phrase]] = np.array(numbers)
+    if not found:
+        raise InputError(f"{name_of(source, 'rank_weights')}: no weights; expected at least one")
+    return found
+
+
+def _number(value: Any, what: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} is {value!r}; expected a number") from None
+    if not np.isfinite(number):
+        raise InputError(f"{what} is {number}; expected a finite number")
+    return number
+
+
+def _weight_rows(source: str | Path | Mapping[str, Any], column: str) -> Iterator[tuple[str, str, Any]]:
+    """(where, phrase, weight or weights) of a file or a mapping."""
     if not isinstance(source, (str, Path)):
-        yield from (("weights", phrase, weight) for phrase, weight in source.items())
+        yield from ((column, phrase, weight) for phrase, weight in source.items())
         return
     try:
-        kind_of(source)
+        kind = kind_of(source)
     except InputError:
         for line, text in read_lines(source):
             if text.strip():
-                phrase, tab, weight = text.rpartition("\t")
-                if not tab:
-                    raise InputError(f"{source}:{line}: expected a phrase, a tab and a weight") from None
-                yield f"{source}:{line}", phrase, weight
+                parts = text.rsplit("\t", 1) if column == "weight" else text.split("\t")
+                if len(parts) < 2:
+                    raise InputError(f"{source}:{line}: expected a phrase, a tab and a {column}") from None
+                yield f"{source}:{line}", parts[0], parts[1] if column == "weight" else parts[1:]
         return
     for line, row in read_rows(source):
-        if type(row.get("keyphrase")) is not str or "weight" not in row:
+        if type(row.get("keyphrase")) is not str or column not in row:
             found = ", ".join(row) or "nothing"
-            raise InputError(f"{source}:{line}: expected 'keyphrase' (a string) and 'weight', found: {found}")
-        yield f"{source}:{line}", row["keyphrase"], row["weight"]
+            raise InputError(f"{source}:{line}: expected 'keyphrase' (a string) and '{column}', found: {found}")
+        value = row[column]
+        if column == "weights" and kind in ("csv", "tsv"):
+            value = value.strip(" []").replace("|", ",").split(",")
+        yield f"{source}:{line}", row["keyphrase"], value
 
 
-def _reference_chunks(source: Source, progress: bool) -> Iterator[_Chunk]:
+def _reference_chunks(source: Source, progress: bool, texts: bool = False) -> Iterator[_Chunk]:
     """Checked references from any kind of source, a few thousand at a time."""
     if _is_clean(source):
         yield from _whole(source)
@@ -187,6 +232,7 @@ def _reference_chunks(source: Source, progress: bool) -> Iterator[_Chunk]:
             [record.keyphrases for record in records],
             [record.group for record in records],
             [sum(record.counts or ()) for record in records] if counted else None,
+            [record.text for record in records] if texts and any(record.text for record in records) else None,
         )
 
 
@@ -196,11 +242,15 @@ def _prediction_chunks(source: Source, known: Mapping[str, int], of: str, progre
         yield from _whole(source)
         return
     for records in _chunks(_watched(_prediction_records(source, known, of), source, progress)):
-        yield _Chunk([record.id for record in records], [record.keyphrases for record in records])
+        yield _Chunk(
+            [record.id for record in records],
+            [record.keyphrases for record in records],
+            exhausted=[record.exhausted for record in records],
+        )
 
 
 def _is_clean(source: Source) -> TypeGuard[Mapping[str, Sequence[str]]]:
-    """Whether it is a mapping from ids to lists: it can be taken as a whole, and `_encode` finds what is no string."""
+    """Whether it is a mapping from ids to lists: it is encoded as a whole, and `_encode` finds what is not a string."""
     return (
         isinstance(source, Mapping)
         and all(source)
@@ -217,7 +267,7 @@ def _whole(source: Mapping[str, Sequence[str]]) -> Iterator[_Chunk]:
 def _encode(vocabulary: Vocabulary, chunk: _Chunk) -> Ragged:
     try:
         return vocabulary.encode(chunk.phrases)
-    except (AttributeError, TypeError):  # no string: look for it, to name its item
+    except (AttributeError, TypeError):  # not a string: find it, to name its item
         for line, (name, phrases) in enumerate(zip(chunk.ids, chunk.phrases, strict=True), 1):
             parse_prediction({"id": name, "keyphrases": list(phrases)}, "records", line)
         raise
@@ -250,10 +300,11 @@ def _rows(source: Any) -> Iterator[Row]:
         return
     for record in source:
         if isinstance(record, Reference):
-            fields = {"id": record.id, "keyphrases": record.keyphrases, "group": record.group, "counts": record.counts}
+            names = ("id", "text", "keyphrases", "group", "counts")
+            fields = {name: getattr(record, name) for name in names}
             yield {name: value for name, value in fields.items() if value is not None}
         elif isinstance(record, Prediction):
-            yield {"id": record.id, "keyphrases": record.keyphrases}
+            yield {"id": record.id, "keyphrases": record.keyphrases, "exhausted": record.exhausted}
         elif isinstance(record, dict):
             yield record
         else:
@@ -261,7 +312,7 @@ def _rows(source: Any) -> Iterator[Row]:
 
 
 def _watched(records: Iterator[Any], source: Source, progress: bool) -> Iterator[Any]:
-    """With a bar on stderr for a file that takes longer than a second, where tqdm is there."""
+    """With a bar on stderr for a file that takes longer than a second, if tqdm is installed."""
     if progress and isinstance(source, (str, Path)):
         with contextlib.suppress(ImportError):
             from tqdm import tqdm
@@ -283,7 +334,7 @@ def _chunks(records: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def stack(parts: Sequence[Ragged]) -> Ragged:
-    """Rows of several parts one below the other."""
+    """The rows of several parts, one part after the other."""
     if len(parts) == 1:
         return parts[0]
     lengths = np.concatenate([part.lengths for part in parts])
@@ -304,7 +355,7 @@ def _placed(found: Ragged, rows: Offsets, count: int) -> Ragged:
 
 
 def name_of(source: object, otherwise: str) -> str:
-    """How an error message calls a source."""
+    """The name of a source in an error message."""
     return str(source) if isinstance(source, (str, Path)) else otherwise
 
 

@@ -1,8 +1,8 @@
-"""Events per label -> macro scores, scores by training frequency, recall of seen and unseen labels.
+"""Events per label -> TP, FP and FN per label, and bins of labels by training frequency.
 
 For label l over all items with references: TP, FP and FN of "l in Ŷ:k" against "l in Y". The label
 space is the labels of the references, or a set given by the user; there a label without any
-reference has recall and F1 of 0, as in scikit-learn with zero_division=0.
+reference has recall and F1 of 0, as in scikit-learn with zero_division=0. The formulas are in `label_metrics`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,23 @@ class LabelCounts:
     def f1(self) -> Floats:
         """2 TP / (2 TP + FP + FN)."""
         return _share(2 * self.tp, self.predicted + self.positive)
+
+    def f_beta(self, beta: float) -> Floats:
+        """(1 + β²) P R / (β² P + R), which is (1 + β²) TP / (β² (TP + FN) + TP + FP)."""
+        weight = beta * beta
+        return _share((1 + weight) * self.tp, weight * self.positive + self.predicted)
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """What a metric over labels is made of."""
+
+    counts: LabelCounts
+    items: int  # with references
+    seen: Flags | None = None  # per label of the space: whether training has it
+    alpha: float = 0.5  # of αCov@k
+    beta: float = 2.0  # of MacroF_β@k
+    drawn: int = 0  # items drawn in "Cov@k (n items)"
 
 
 def count_labels(
@@ -119,5 +137,5 @@ def bin_of(frequency: NDArray[np.int64], edges: Sequence[int] = BIN_EDGES) -> ND
     return np.asarray(np.searchsorted(np.asarray(sorted({1, *edges})), frequency, side="right"), np.int64)
 
 
-def _share(top: Counts, bottom: Counts) -> Floats:
+def _share(top: NDArray[Any], bottom: NDArray[Any]) -> Floats:
     return np.asarray(np.divide(top, bottom, out=np.zeros(len(top)), where=bottom > 0), np.float64)

@@ -134,6 +134,15 @@ class Ragged:
             sizes[low + 1 : high + 1] = np.bincount(keys >> 32, minlength=high - low)
         return Ragged(np.concatenate(sets) if sets else self.ids[:0], np.cumsum(sizes))
 
+    def keep(self, flags: Flags) -> Ragged:
+        """The rows with only the flagged entries.
+
+        >>> Ragged(np.array([2, 1, 3], np.int32), np.array([0, 2, 3])).keep(np.array([False, True, True])).starts
+        array([0, 1, 2])
+        """
+        before = np.concatenate(([0], np.cumsum(flags)))
+        return Ragged(self.ids[flags], before[self.starts])
+
     def columns(self, low: int, high: int, width: int) -> Ints:
         """The first `width` entries of rows low..high, turned: place p of every row is one line, BLANK where none."""
         starts, ends = self.starts[low:high], self.starts[low + 1 : high + 1]

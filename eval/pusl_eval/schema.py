@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-Scores = dict[str, float | None]  # "F1@O", "B@3", "B@3_max", "PSP@3_norm", "Cov@3 (1000 items)", ...
-Intervals = dict[str, list[float] | None]  # [low, high] for every per-item mean
+Scores = dict[str, float | None]  # "F1@O", "B@3", "B@3_max", "Cov@3 (1000 items)", ...: see `pusl_eval.declarations`
+Intervals = dict[str, list[float] | None]  # [low, high] for every mean over items
 
 
 class ItemCounts(TypedDict):
@@ -44,13 +44,16 @@ class Provenance(TypedDict):
     files: dict[str, dict[str, Any]]  # per role: file, bytes, sha256
     data: dict[str, dict[str, Any]]  # references and train: n_items, mu, sigma, cv, quadrants (with counts)
     group_sizes: dict[str, int]  # items in narrow and diverse, and under "group:VALUE"
+    given: list[str]  # what metrics may need and was there: train, propensities, universe, weights, texts, ...
     n_labels: int  # size of the label space of "all"
     normalization: str
     propensity: dict[str, Any]  # model, parameters (given or fitted), prior
     alpha: float  # of αCov@k
+    beta: float  # of MacroF_β@k
     bootstrap: int  # draws
     seed: int
     versions: dict[str, str]
+    short_lists: dict[str, int]  # cut -> items with fewer predictions than the cut that are not marked exhausted
     warnings: list[str]
 
 

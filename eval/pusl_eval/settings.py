@@ -25,6 +25,7 @@ class Settings:
     universe: str | Path | Iterable[str] | None = None  # real queries or labels, for Uni@k
     label_space: str | Path | Iterable[str] | None = None  # labels to average over; default: those of the references
     weights: str | Path | Mapping[str, float] | None = None  # worth of each label, for weighted P@k
+    rank_weights: str | Path | Mapping[str, Sequence[float]] | None = None  # worth by label and rank
     unbiased: Source | None = None  # a bias-controlled set, for `direct` propensities and for fitting the others
     control_probability: float = 1.0  # p^c: the probability with which the unbiased set was labeled
     normalization: str = "basic"
@@ -33,14 +34,17 @@ class Settings:
     prior: float = 0.0  # α of the robust prior (n_l + α) / (n + α)
     bins: Sequence[int] = BIN_EDGES  # lower edges of the bins of training frequency; 0 is always its own bin
     alpha: float = 0.5  # of αCov@k
+    beta: float = 2.0  # of MacroF_β@k
     coverage_items: Sequence[int] = (1000,)  # n' of "Cov@k (n' items)"
     bootstrap: int = 1000  # draws; 0 leaves intervals out
     seed: int = 0
     progress: bool = False  # a bar on stderr while files are read
+    warn: bool = True  # log warnings; they are in the provenance in any case
 
     def sources(self) -> dict[str, object]:
         """Role -> what was given for it."""
-        return {role: getattr(self, role) for role in ("train", "universe", "label_space", "weights", "unbiased")}
+        roles = ("train", "universe", "label_space", "weights", "rank_weights", "unbiased")
+        return {role: getattr(self, role) for role in roles}
 
     def check(self, k: Sequence[int | str]) -> list[int | str]:
         """The wanted cuts, after everything was checked; an InputError names the first thing that is wrong."""
@@ -48,6 +52,8 @@ class Settings:
             raise InputError(f"normalization is {self.normalization!r}; allowed: {', '.join(NORMALIZATIONS)}")
         if not 0 <= self.alpha <= 1:
             raise InputError(f"alpha is {self.alpha}; expected a number from 0 to 1")
+        if not (self.beta > 0 and math.isfinite(self.beta)):
+            raise InputError(f"beta is {self.beta}; expected a number above 0")
         if not 0 < self.control_probability <= 1:
             raise InputError(f"control_probability is {self.control_probability}; expected above 0 and at most 1")
         if not (self.prior >= 0 and math.isfinite(self.prior)):
@@ -56,7 +62,7 @@ class Settings:
             raise InputError("bootstrap and seed must be 0 or more")
         edges = list(self.bins)
         if any(edge < 1 for edge in edges) or edges != sorted(set(edges)):
-            raise InputError(f"bins are {edges}; expected rising whole numbers of at least 1")
+            raise InputError(f"bins are {edges}; expected rising integers of at least 1")
         if any(items < 1 for items in self.coverage_items):
             raise InputError(f"coverage_items holds {min(self.coverage_items)}; expected at least 1")
         self._check_propensity()
@@ -82,7 +88,7 @@ class Settings:
             try:
                 value = int(value)
             except ValueError:
-                raise InputError(f"k is {value!r}; expected a whole number of at least 1, mu or 2mu") from None
+                raise InputError(f"k is {value!r}; expected an integer of at least 1, mu or 2mu") from None
         if isinstance(value, bool) or not 1 <= value <= LARGEST_K:
-            raise InputError(f"k is {value}; expected a whole number from 1 to {LARGEST_K}, mu or 2mu")
+            raise InputError(f"k is {value}; expected an integer from 1 to {LARGEST_K}, mu or 2mu")
         return int(value)

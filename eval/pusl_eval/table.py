@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-NAMES = (
-    "B", "B_max", "K", "P", "R", "F1", "nDCG", "Success", "Abandonment", "PSP", "PSP_norm", "PSnDCG", "weighted P",
-    "Diversity", "MacroP", "MacroR", "MacroF1", "Cov", "αCov", "Entropy", "R_seen", "R_unseen", "Uni", "New",
-)  # fmt: skip
-UNSCALED = ("K@", "Entropy@")  # not shares: printed as they are
-LOWER_IS_BETTER = ("Abandonment@",)
-NOT_A_RACE = ("New@", "Diversity@")  # neither more nor less is better
-MAIN = ("F1", "B", "K", "nDCG", "PSP", "MacroF1", "Cov")  # shown where there is no room for all
+from pusl_eval.declarations import LOWER, NEEDS, NEITHER, Metric, shown_name, template
+from pusl_eval.metrics import REGISTRY
+
 ACROSS = 3  # values of k side by side
 BOLD, PLAIN = "\033[1m", "\033[0m"
 
 
 def number(metric: str, value: float | None, digits: int = 1) -> str:
-    """A score as it is printed: percent, K@k and Entropy@k as they are, `-` for null."""
+    """A score as it is printed: in percent, or as it is if the metric's unit is a number; `-` for null."""
     if value is None:
         return "-"
-    return f"{value:.2f}" if metric.startswith(UNSCALED) else f"{100 * value:.{digits}f}"
+    return f"{value:.2f}" if _declared(metric).unit == "number" else f"{100 * value:.{digits}f}"
+
+
+def _declared(metric: str) -> Metric[Any]:
+    return REGISTRY.of(metric)
+
+
+def is_brief(metric: str) -> bool:
+    """Whether a metric is shown where there is no room for all."""
+    return _declared(metric).brief
+
+
+def best_of(metric: str, values: Sequence[float | None]) -> float | None:
+    """The best of the systems' values; None if no value is better than another."""
+    known = [value for value in values if value is not None]
+    better = _declared(metric).better
+    if better == NEITHER or len(set(known)) < 2:
+        return None
+    return min(known) if better == LOWER else max(known)
+
+
+def _unscaled() -> str:
+    """The metrics that are not in percent, in words."""
+    names = [shown_name(metric.names[0]) for metric in REGISTRY if metric.unit == "number"]
+    return " and ".join(names)
 
 
 def metrics_table(metrics: Mapping[str, Any], color: bool = False) -> str:
@@ -32,20 +52,29 @@ def metrics_table(metrics: Mapping[str, Any], color: bool = False) -> str:
         f"{counts['n_missing_predictions']:,} without predictions), {metrics['provenance']['n_labels']:,} labels"
         + (f", μ = {mu:.2f}" if mu is not None else "")
     ]
-    lines.append("Percent (#K@k and Entropy@k as they are); in brackets the 95% bootstrap interval over items.")
+    lines.append(f"Percent ({_unscaled()} as they are); in brackets the 95% bootstrap interval over items.")
     columns = [("all", "all")]
     if mu is not None:
         columns += [(name, f"{name} ({sizes[name]:,})") for name in ("narrow", "diverse")]
-    lines += ["", *_at_o(metrics, columns, color)]
+    lines += ["", *_without_k(metrics, columns, color)]
     for low in range(0, len(metrics["k"]), ACROSS):
         lines += ["", *_at_k(metrics, columns, metrics["k"][low : low + ACROSS], color)]
     if metrics["bins"]:
         lines += ["", *_bins(metrics, color)]
     if metrics["groups"]:
         lines += ["", *_groups(metrics, color)]
-    if mu is None:
-        lines += ["", "No --train: narrow/diverse, PSP, New, R_seen/R_unseen and bins are left out (null)."]
-    return "\n".join(lines)
+    return "\n".join(lines + _left_out(metrics))
+
+
+def _left_out(metrics: Mapping[str, Any]) -> list[str]:
+    """What is null because something was not given, by what would give it."""
+    lacking: dict[str, list[str]] = {}
+    for metric in REGISTRY:
+        if metric.needs and metric.needs not in ("judge", *metrics["provenance"]["given"]):
+            lacking.setdefault(NEEDS[metric.needs], []).append(shown_name(metric.names[0]))
+    if metrics["mu"] is None:
+        lacking["--train"] = ["narrow and diverse", "bins", *lacking.get("--train", [])]
+    return ["", *(f"Not given: {source}. Left out: {', '.join(names)}." for source, names in lacking.items())]
 
 
 def comparison_table(compared: Mapping[str, Any], color: bool = False) -> str:
@@ -60,7 +89,7 @@ def comparison_table(compared: Mapping[str, Any], color: bool = False) -> str:
         + ", ".join(f"{name} {m['counts']['n_missing_predictions']:,}" for name, m in systems.items())
     ]
     mark = "in bold" if color else "marked *"
-    lines.append(f"Percent (#K@k and Entropy@k as they are), the best {mark}; in brackets the 95% bootstrap interval.")
+    lines.append(f"Percent ({_unscaled()} as they are), the best {mark}; in brackets the 95% bootstrap interval.")
     groups = ["all"] + (["narrow", "diverse"] if compared["mu"] is not None else [])
     for group in groups:
         size = counts["n_items"] if group == "all" else first["provenance"]["group_sizes"][group]
@@ -69,8 +98,8 @@ def comparison_table(compared: Mapping[str, Any], color: bool = False) -> str:
             m for m in first["scores"][group] if any(s["scores"][group][m] is not None for s in systems.values())
         ]
         for metric in metrics:
-            if group == "all" or (metric.split("@")[0] in MAIN and " " not in metric):
-                rows.append([_shown(metric), *_race(metric, group, systems, color)])
+            if group == "all" or is_brief(metric):
+                rows.append([shown_name(metric), *_race(metric, group, systems, color)])
         lines += ["", *_aligned(rows, color)]
     if compared["comparisons"]:
         lines += ["", "Differences over all items, paired bootstrap (every metric and group is in --output):"]
@@ -82,11 +111,11 @@ def comparison_table(compared: Mapping[str, Any], color: bool = False) -> str:
 def _differences(pair: Mapping[str, Any], color: bool) -> list[str]:
     rows = [[f"{pair['a']} - {pair['b']}", "difference", "interval", "p"]]
     for metric, gap in pair["scores"]["all"].items():
-        if gap["difference"] is not None and metric.split("@")[0] in MAIN and not metric.endswith("_max"):
+        if gap["difference"] is not None and is_brief(metric) and _declared(metric).better != NEITHER:
             span = gap["interval"]
             low_high = f"[{number(metric, span[0], 2)}, {number(metric, span[1], 2)}]" if span else "-"
             p = "-" if gap["p"] is None else f"{gap['p']:.3f}"
-            rows.append([_shown(metric), f"{_signed(metric, gap['difference'])}", low_high, p])
+            rows.append([shown_name(metric), f"{_signed(metric, gap['difference'])}", low_high, p])
     return _aligned(rows, color)
 
 
@@ -97,10 +126,7 @@ def _signed(metric: str, value: float) -> str:
 def _race(metric: str, group: str, systems: Mapping[str, Any], color: bool) -> list[str]:
     """One cell per system, the best one marked."""
     values = [m["scores"][group][metric] for m in systems.values()]
-    known = [value for value in values if value is not None]
-    best = None
-    if len(known) > 1 and len(set(known)) > 1 and not metric.startswith(NOT_A_RACE) and not metric.endswith("_max"):
-        best = min(known) if metric.startswith(LOWER_IS_BETTER) else max(known)
+    best = best_of(metric, values)
     cells = []
     for m, value in zip(systems.values(), values, strict=True):
         text = _cell(metric, value, m["intervals"][group].get(metric))
@@ -116,20 +142,29 @@ def _cell(metric: str, value: float | None, span: Sequence[float] | None) -> str
     return f"{number(metric, value)} [{number(metric, span[0])}, {number(metric, span[1])}]"
 
 
-def _at_o(metrics: Mapping[str, Any], columns: Sequence[tuple[str, str]], color: bool) -> list[str]:
+def _without_k(metrics: Mapping[str, Any], columns: Sequence[tuple[str, str]], color: bool) -> list[str]:
+    """The metrics at O and M."""
     rows = [["", *(title for _, title in columns)]]
-    for metric in ("F1@O", "P@O", "R@O"):
-        rows.append([metric, *(_value(metrics, group, metric) for group, _ in columns)])
+    for metric in metrics["scores"]["all"]:
+        if template(metric) == metric and metrics["scores"]["all"][metric] is not None:
+            rows.append([shown_name(metric), *(_value(metrics, group, metric) for group, _ in columns)])
     return _aligned(rows, color)
 
 
 def _at_k(metrics: Mapping[str, Any], columns: Sequence[tuple[str, str]], ks: Sequence[int], color: bool) -> list[str]:
     rows = [["", *(f"{title} k={k}" for title, _ in columns for k in ks)]]
-    for name in [*NAMES, *_extra_coverage(metrics)]:
-        cells = [_value(metrics, group, _metric(name, k)) for group, _ in columns for k in ks]
-        if any(cell != "-" for cell in cells):
-            rows.append([_shown(_metric(name, "k")), *cells])
+    first = metrics["k"][0]
+    for metric in metrics["scores"]["all"]:
+        if template(metric) != metric and f"@{first}" in metric and metric == _at(metric, first):
+            cells = [_value(metrics, group, _at(metric, k)) for group, _ in columns for k in ks]
+            if any(cell != "-" for cell in cells):
+                rows.append([shown_name(_at(metric, "k")), *cells])
     return _aligned(rows, color)
+
+
+def _at(metric: str, k: int | str) -> str:
+    """The same metric at another cut: `B@3_max` -> `B@6_max`."""
+    return re.sub(r"@\d+", f"@{k}", metric)
 
 
 def _value(metrics: Mapping[str, Any], group: str, metric: str) -> str:
@@ -137,34 +172,17 @@ def _value(metrics: Mapping[str, Any], group: str, metric: str) -> str:
     return _cell(metric, metrics["scores"][group].get(metric), span)
 
 
-def _extra_coverage(metrics: Mapping[str, Any]) -> list[str]:
-    """`Cov|1000` for every "Cov@k (1000 items)"."""
-    start = f"Cov@{metrics['k'][0]} ("
-    return [f"Cov|{m[len(start) :].split()[0]}" for m in metrics["scores"]["all"] if m.startswith(start)]
-
-
-def _metric(name: str, k: int | str) -> str:
-    if name.startswith("Cov|"):
-        return f"Cov@{k} ({name[4:]} items)"
-    base, _, suffix = name.partition("_")
-    return f"{name}@{k}" if suffix not in ("max", "norm") else f"{base}@{k}_{suffix}"
-
-
-def _shown(metric: str) -> str:
-    return f"#{metric}" if metric.startswith("K@") else metric
-
-
 def _bins(metrics: Mapping[str, Any], color: bool) -> list[str]:
     rows = [["training frequency", "labels", *(f"MacroF1@{k}" for k in metrics["k"])]]
     for name, row in metrics["bins"].items():
-        scores = (number("MacroF1", row[f"MacroF1@{k}"]) for k in metrics["k"])
+        scores = (number(f"MacroF1@{k}", row[f"MacroF1@{k}"]) for k in metrics["k"])
         rows.append([f"{name} (unseen)" if name == "0" else name, f"{row['n_labels']:,}", *scores])
     return _aligned(rows, color)
 
 
 def _groups(metrics: Mapping[str, Any], color: bool) -> list[str]:
     shown = ["F1@O", *(f"{name}@{k}" for name in ("B", "K") for k in metrics["k"][:ACROSS])]
-    rows = [["group", "items", *map(_shown, shown)]]
+    rows = [["group", "items", *map(shown_name, shown)]]
     for name, scores in metrics["groups"].items():
         size = metrics["provenance"]["group_sizes"][f"group:{name}"]
         rows.append([name, f"{size:,}", *(number(metric, scores[metric]) for metric in shown)])

@@ -1,12 +1,12 @@
 """Matched predictions -> what every metric is made of: counts and sums per item, and events per label.
 
-One pass over the items in blocks; at each wanted cut the running sums are put aside as a `Tally`.
-`FORMULAS` turns a tally into the per-item value of each metric: the only place where they are written.
+One pass over the items in blocks; at each wanted cut the running sums are kept as a `Tally`. The formulas
+that turn a tally into a metric are in `metrics`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ class Gains:
 
     inverse_propensity: Floats | None = None
     weight: Floats | None = None
+    rank_weight: Floats | None = None  # (phrases, ranks); 0 for the ranks beyond its width
     in_universe: Flags | None = None
     in_training: Flags | None = None
 
@@ -34,7 +35,7 @@ class Gains:
 class Tally:
     """Per item, within the first k places: arrays with one entry per item, None where it cannot be known."""
 
-    k: int  # 0 stands for the cut at O
+    k: int  # 0 where the cut is O (the item's own number of references) or M (all predictions)
     size: Ints  # |Y|
     hits: Ints  # |Ŷ:k ∩ Y|
     unique: Ints  # |Ŷ:k|
@@ -42,7 +43,9 @@ class Tally:
     inverse: Floats | None = None  # Σ over hits 1/p
     inverse_dcg: Floats | None = None  # Σ over hits 1/(p log2(rank + 1))
     best_inverse: Floats | None = None  # Σ of the k largest 1/p in Y
+    best_inverse_dcg: Floats | None = None  # the same, each divided by log2(rank + 1), the largest first
     weight: Floats | None = None  # Σ over hits w
+    rank_weight: Floats | None = None  # Σ over hits W[label, rank]
     in_universe: Ints | None = None  # phrases of Ŷ:k that the universe has
     new: Ints | None = None  # phrases of Ŷ:k that no training item has
     overlap: Floats | None = None  # Σ over pairs in Ŷ:k of Jaccard(words)
@@ -50,7 +53,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Events:
-    """Predictions inside the label space by items with references, between two cuts."""
+    """Predictions of items with references that are in the label space, between two cuts."""
 
     rows: Ints
     ids: Ints
@@ -62,53 +65,10 @@ def discounts(width: int) -> Floats:
     return np.asarray(1 / np.log2(np.arange(2, width + 2)), np.float64)
 
 
-def _divide(top: NDArray[np.generic], bottom: NDArray[np.generic] | float, empty: float = 0.0) -> Floats:
+def divide(top: NDArray[np.generic], bottom: NDArray[np.generic] | float, empty: float = 0.0) -> Floats:
     """top / bottom, and `empty` where the bottom is 0."""
     top, bottom = np.broadcast_arrays(np.asarray(top, np.float64), np.asarray(bottom, np.float64))
     return np.asarray(np.divide(top, bottom, out=np.full(top.shape, empty), where=bottom != 0), np.float64)
-
-
-def _ideal(tally: Tally) -> Floats:
-    sums = np.concatenate(([0.0], np.cumsum(discounts(tally.k))))
-    return np.asarray(sums[np.minimum(tally.size, tally.k)], np.float64)
-
-
-def _some(values: NDArray[np.generic] | None) -> Floats:
-    assert values is not None
-    return np.asarray(values, np.float64)
-
-
-def _diversity(tally: Tally) -> Floats:
-    pairs = tally.unique.astype(np.float64) * (tally.unique - 1) / 2
-    return np.where(pairs > 0, 1 - _divide(_some(tally.overlap), pairs), np.nan)
-
-
-# Metric -> (tally -> value per item). Metrics whose name is in NEEDS_REFERENCES skip items with empty Y.
-FORMULAS: dict[str, Callable[[Tally], Floats]] = {
-    "P": lambda t: _divide(t.hits, t.unique),
-    "R": lambda t: _divide(t.hits, t.size),
-    "F1": lambda t: _divide(2.0 * t.hits, t.unique + t.size),  # the harmonic mean of P and R
-    "B": lambda t: t.hits / t.k,
-    "B_max": lambda t: np.minimum(t.size, t.k) / t.k,
-    "K": lambda t: t.unique.astype(np.float64),
-    "nDCG": lambda t: _divide(_some(t.dcg), _ideal(t)),
-    "Success": lambda t: (t.hits > 0).astype(np.float64),
-    "Abandonment": lambda t: (t.hits == 0).astype(np.float64),
-    "PSP": lambda t: _some(t.inverse) / t.k,
-    "PSP_best": lambda t: _some(t.best_inverse) / t.k,
-    "PSnDCG": lambda t: _some(t.inverse_dcg) / float(discounts(t.k).sum()),
-    "weighted P": lambda t: _some(t.weight) / t.k,
-    "Diversity": _diversity,
-}
-NEEDS_REFERENCES = frozenset(FORMULAS) - {"K", "Diversity"}
-
-
-def values(name: str, tally: Tally) -> Floats:
-    """The metric's value for each item; NaN where the item is left out."""
-    found = FORMULAS[name](tally)
-    if name in NEEDS_REFERENCES and not tally.size.all():
-        found[tally.size == 0] = np.nan
-    return found
 
 
 def tally(
@@ -147,8 +107,10 @@ def tally(
             slab.append(Events((item + block.low).astype(np.int32), block.ids[spots], block.hits[spots]))
     tallies = {k: Tally(k, size, **{name: _join([p[name] for p in parts[k]]) for name in parts[k][0]}) for k in cuts}
     if gains.inverse_propensity is not None:
+        best = _best_first(references, gains.inverse_propensity)
         for k in ordered:
             tallies[k].best_inverse = _best(references, gains.inverse_propensity, k)
+            tallies[k].best_inverse_dcg = _best_dcg(references, *best, k)
     return tallies, [
         Events(_join([e.rows for e in slab]), _join([e.ids for e in slab]), _join([e.hits for e in slab]))
         for slab in slabs
@@ -167,6 +129,8 @@ def _walk(
         sums |= {"inverse": np.zeros(items), "inverse_dcg": np.zeros(items)}
     if gains.weight is not None:
         sums["weight"] = np.zeros(items)
+    if gains.rank_weight is not None:
+        sums["rank_weight"] = np.zeros(items)
     if gains.in_universe is not None:
         sums["in_universe"] = np.zeros(items, np.int32)
     if gains.in_training is not None:
@@ -187,6 +151,8 @@ def _walk(
             sums["inverse_dcg"][right] += gain * discount
         if gains.weight is not None:
             sums["weight"][right] += gains.weight[ids[right]]
+        if gains.rank_weight is not None and place < gains.rank_weight.shape[1]:
+            sums["rank_weight"][right] += gains.rank_weight[ids[right], place]
         if gains.in_universe is not None:
             sums["in_universe"] += first & gains.in_universe[ids]
         if gains.in_training is not None:
@@ -210,6 +176,43 @@ def _best(references: Ragged, gain: Floats, k: int) -> Floats:
         cut = np.flatnonzero(inside)[order[rank >= k]]
         worth[cut] = 0
     return np.asarray(np.bincount(rows, worth, len(references.starts) - 1), np.float64)
+
+
+def _best_first(references: Ragged, gain: Floats) -> tuple[Floats, Ints]:
+    """The gains of each reference set, the largest first, and each one's place in its set."""
+    order = np.argsort(-gain, kind="stable")
+    position = np.empty(len(gain), np.int64)
+    position[order] = np.arange(len(gain))
+    keys = (references.rows.astype(np.int64) << 32) | position[references.ids]
+    keys.sort()
+    place = np.arange(len(keys)) - references.starts[:-1][references.rows]
+    return gain[order[keys & 0xFFFFFFFF]], place.astype(np.int32)
+
+
+def _best_dcg(references: Ragged, worth: Floats, place: Ints, k: int) -> Floats:
+    """Per item the discounted sum of the k largest gains of its reference set."""
+    inside = place < k
+    discounted = worth[inside] * discounts(k)[place[inside]]
+    return np.asarray(np.bincount(references.rows[inside], discounted, len(references.starts) - 1), np.float64)
+
+
+def tally_all(references: Ragged, predictions: Ragged) -> Tally:
+    """The cut at M: hits and distinct phrases among all predictions.
+
+    >>> from pusl_eval.matching import Vocabulary
+    >>> words = Vocabulary()
+    >>> found = tally_all(words.encode([["a", "b"]]).as_sets(), words.encode([["a", "A", "x", "y"]]))
+    >>> found.hits.tolist(), found.unique.tolist(), found.size.tolist()
+    ([1], [3], [2])
+    """
+    given = predictions.as_sets()
+    keys, wanted = ((one.rows.astype(np.int64) << 32) | one.ids for one in (given, references))
+    hits = given.rows[np.isin(keys, wanted, assume_unique=True)]
+    items = len(references.starts) - 1
+    return Tally(
+        0, references.lengths.astype(np.int32), np.bincount(hits, minlength=items).astype(np.int32),
+        given.lengths.astype(np.int32),
+    )  # fmt: skip
 
 
 def _total(flags: Flags) -> Ints:
