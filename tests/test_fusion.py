@@ -174,6 +174,16 @@ def test_a_closed_vocabulary_min_score_and_wrong_options(fused: FusedGenerator, 
             fused.generate(texts, 4, **options)
 
 
+def test_any_phrase_gets_a_probability(fused: FusedGenerator) -> None:
+    texts = [row["text"] for row in rows(4, 12)]
+    first = fused.generate(texts, 2)
+    scored = fused.score(texts, [[*one.keyphrases, "never heard of", ""] for one in first])
+    for one, found in zip(first, scored, strict=True):
+        assert found.probabilities is not None and found.probabilities[:2] == pytest.approx(one.scores)
+        assert found.probabilities[2] < min(one.scores) and found.probabilities[3] == 0.0
+        assert found.scores[0] == pytest.approx(np.log(one.scores[0]))
+
+
 def test_explain_names_the_sources(fused: FusedGenerator) -> None:
     text = "red shoe camera"
     marks = fused.explain(text, ["shoe", "red shoe", "never proposed"])

@@ -78,6 +78,22 @@ class PhraseTree:
         return -(-len(self) // COLUMNS)
 
 
+def candidate_lists(candidates: Sequence[str] | Sequence[Sequence[str]], texts: int) -> list[list[str]]:
+    """One list per text, from one list for all or one for each.
+
+    >>> candidate_lists(["cat", "dog"], 2), candidate_lists([["cat"], []], 2)
+    ([['cat', 'dog'], ['cat', 'dog']], [['cat'], []])
+    """
+    if isinstance(candidates, str):
+        raise InputError("candidates must be a list of phrases, or one list of phrases per text")
+    if len(candidates) and all(isinstance(phrase, str) for phrase in candidates):
+        return [list(candidates)] * texts  # type: ignore[arg-type]
+    lists = [list(phrases) for phrases in candidates]
+    if len(lists) != texts:
+        raise InputError(f"candidates has {len(lists)} lists for {texts} texts")
+    return lists
+
+
 def score_candidates(
     generator: KeyphraseGenerator,
     texts: Sequence[str],
@@ -88,15 +104,9 @@ def score_candidates(
     calibration: Calibration | None = None,
 ) -> list[PhraseScores]:
     """What `KeyphraseGenerator.score` does."""
-    lists: list[list[str]]
-    if isinstance(candidates, str) or batch_size < 1:
-        raise InputError("score needs a list of phrases (or one list per text) and a batch_size of at least 1")
-    if len(candidates) and all(isinstance(phrase, str) for phrase in candidates):
-        lists = [list(candidates)] * len(texts)  # type: ignore[arg-type]
-    else:
-        lists = [list(phrases) for phrases in candidates]
-    if len(lists) != len(texts):
-        raise InputError(f"candidates has {len(lists)} lists for {len(texts)} texts")
+    if batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+    lists = candidate_lists(candidates, len(texts))
     if not texts:
         return []
     spelled = list(dict.fromkeys(phrase for phrases in lists for phrase in phrases))

@@ -42,10 +42,16 @@ class Pooler:
         self.votes = any(isinstance(source, NeighborSource) for source in sources)
         self.names = feature_names(self.sources)
 
-    def pool(self, query: Query) -> list[Pool]:
-        """One pool per text; known keyphrases and phrases outside a closed universe are left out."""
+    def pool(self, query: Query, given: Sequence[Sequence[str]] | None = None) -> list[Pool]:
+        """One pool per text; known keyphrases and phrases outside a closed universe are left out.
+
+        `given` phrases are in the pool whether a source proposes them or not.
+        """
         proposed = [source.propose(query, self.depth) for source in self.sources]
-        joined = [self._join(query, number, [one[number] for one in proposed]) for number in range(len(query.texts))]
+        joined = [
+            self._join(query, number, [one[number] for one in proposed], given[number] if given is not None else ())
+            for number in range(len(query.texts))
+        ]
         scored = [source.score(query, [phrases for _, phrases, _, _ in joined]) for source in self.generators]
         votes = self.memory.votes(query.texts, query.known) if self.votes else None
         pools = []
@@ -60,7 +66,7 @@ class Pooler:
         return pools
 
     def _join(
-        self, query: Query, number: int, lists: Sequence[Ranked]
+        self, query: Query, number: int, lists: Sequence[Ranked], given: Sequence[str] = ()
     ) -> tuple[list[str], list[str], list[dict[str, int]], list[dict[str, float]]]:
         ranks: dict[str, dict[str, int]] = {}
         scores: dict[str, dict[str, float]] = {}
@@ -78,6 +84,10 @@ class Pooler:
                     shown[form] = phrase if label is None else self.memory.labels[label]
                 ranks.setdefault(form, {})[source.name] = rank
                 scores.setdefault(form, {})[source.name] = score
+        for phrase in given:
+            form = normalize(phrase)
+            if form and form not in ranks:
+                ranks[form], scores[form], shown[form] = {}, {}, phrase
         forms = sorted(ranks)  # whatever the order of the sources
         return forms, [shown[f] for f in forms], [ranks[f] for f in forms], [scores[f] for f in forms]
 
@@ -110,7 +120,7 @@ class Pooler:
             [float(len(phrase.split())) for phrase in phrases],
             [float(len(phrase)) for phrase in phrases],
             [float(len(rank)) for rank in ranks],
-            [1 / min(rank.values()) for rank in ranks],
+            [1 / min(rank.values()) if rank else 0.0 for rank in ranks],
             [float(len(view.pieces))] * len(phrases),
         ]
 

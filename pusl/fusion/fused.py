@@ -8,6 +8,7 @@ fused.generate(["Zeto X2 drone with 4k camera"], k=10)
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from pusl.baselines.model import load_baseline
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.generator import PREFER_BONUS, VOCABULARIES, KeyphraseGenerator, Prediction
+from pusl.decoding.scoring import PhraseScores, candidate_lists
 from pusl.decoding.universe import Universe
 from pusl.fusion.features import Pool, Pooler
 from pusl.fusion.folder import GENERATOR, PREDICTIONS, read_fused
@@ -228,6 +230,35 @@ class FusedGenerator:
         clean = np.array([not is_junk(form) for form in pool.forms], bool)
         worthy: np.ndarray = (column["known_label"] > 0) | (clean & (earned | (column["stem_in_text"] > 0)))
         return worthy
+
+    def score(
+        self,
+        texts: Sequence[str],
+        candidates: Sequence[str] | Sequence[Sequence[str]],
+        *,
+        known: Sequence[Sequence[str]] | None = None,
+        batch_size: int = 64,
+    ) -> list[PhraseScores]:
+        """The probability that each candidate is right, as `probabilities`, and its logarithm, as `scores`.
+
+        A candidate that no source proposes is judged by the generators' scores, its words and its frequency.
+        """
+        if not self.ranker.learned:
+            raise InputError("this fused model has no learned ranker, so its scores are no probabilities; give --dev")
+        lists = candidate_lists(candidates, len(texts))
+        found = []
+        for start in range(0, len(texts), CHUNK):
+            part = slice(start, start + CHUNK)
+            query = Query(texts[part], known[part] if known is not None else None, batch_size=batch_size)
+            for pool, phrases in zip(self.pooler.pool(query, lists[part]), lists[part], strict=True):
+                chances = dict(zip(pool.forms, self._probabilities(pool), strict=True))
+                own = [float(chances.get(normalize(phrase), 0.0)) for phrase in phrases]
+                logs = [math.log(chance) if chance > 0 else -math.inf for chance in own]
+                found.append(PhraseScores(logs, logs, own))
+        return found
+
+    def _probabilities(self, pool: Pool) -> np.ndarray:
+        return self.ranker.probabilities(self.ranker.log_odds(pool.features))
 
     def explain(self, text: str, keyphrases: Sequence[str]) -> list[Explanation]:
         """Marks each keyphrase as a trained model does, and adds the sources that proposed it, with their ranks."""
