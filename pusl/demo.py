@@ -1,4 +1,4 @@
-"""A simulated catalog -> two models -> predictions -> scores on observed and complete labels -> a page.
+"""A simulated catalog -> models -> predictions -> scores on observed and complete labels -> a page.
 
 Each step writes finished files, so a stopped demo continues where it was.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from pusl_eval.files import InputError, write_json
 from pusl_eval.flags import SEED
 
 TRAINED = ("one2seq", "pusl")  # trained side by side; the last one shows its progress
-SYSTEMS = {name: paradigms.get(name).title for name in TRAINED}  # name of the predictions file -> its row in the table
-LAZY, PROLIFIC = SYSTEMS.values()  # the two that the text under the table compares
+# name of the predictions file -> its row in the table
+SYSTEMS = {"knn": "kNN", **{name: paradigms.get(name).title for name in TRAINED}, "fused": "fused"}
+LAZY, PROLIFIC = (SYSTEMS[name] for name in TRAINED)  # the two that the text under the table compares
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,20 @@ def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False)
     _prepare(out, config, force)
     began = time.perf_counter()
     data = out / "data"
-    with _step("1/5", "simulating a shop whose buyers label what they look at"):
+    with _step("1/6", "simulating a shop whose buyers label what they look at"):
         _simulate(data, config)
-    with _step("2/5", f"training {' and '.join(SYSTEMS[name] for name in TRAINED)} side by side"):
+    with _step("2/6", f"training {' and '.join(SYSTEMS[name] for name in TRAINED)} side by side"):
         _train_all(out, config)
     mu = json.loads((out / "models" / "pusl" / "pusl.json").read_text(encoding="utf-8"))["defaults"]["mu"]
     k = budget(mu, 2)
-    with _step("3/5", f"generating k = 2μ = {k} keyphrases for each test item"):
+    with _step("3/6", "fusing PUSL, neighbors' labels and labels in the text: learned on the dev items"):
+        _fuse(out, config)
+    with _step("4/6", f"generating k = 2μ = {k} keyphrases for each test item"):
         for name in SYSTEMS:
             _predict(name, out, k)
-    with _step("4/5", "scoring against observed and complete labels"):
+    with _step("5/6", "scoring against observed and complete labels"):
         metrics = _evaluate(out, config)
-    with _step("5/5", "writing the report"):
+    with _step("6/6", "writing the report"):
         _report(out, config)
     print(_verdict(metrics, k, mu) + _spread(config))
     print(f"\nEverything is in {out}/ ({time.perf_counter() - began:.0f} s). Open {out / 'report.html'} in a browser.")
@@ -129,13 +132,29 @@ def _train_command(name: str, out: Path, config: DemoConfig) -> list[str]:
     return [*command, *(word for flag, value in settings.items() for word in (f"--{flag}", str(value)))]
 
 
+def _fuse(out: Path, config: DemoConfig) -> None:
+    """Makes the model folder `models/fused`, unless an earlier run has finished it."""
+    from pusl.fusion.learn import fuse
+
+    data, folder = out / "data", out / "models" / "fused"
+    if not folder.exists():
+        sources = [f"pusl={out / 'models' / 'pusl'}", "knn", "text"]
+        with redirect_stdout(sys.stderr):
+            fuse(data / "train.jsonl", data / "dev.jsonl", sources, folder, seed=config.seed, ablate=False)
+
+
 def _predict(name: str, out: Path, k: int) -> None:
     """Writes `predictions/NAME.jsonl`, unless an earlier run has finished it."""
+    from pusl.baselines.predict import run_baseline
     from pusl.catalog.run import generate_catalog
 
-    output = out / "predictions" / f"{name}.jsonl"
-    if not output.exists():
-        generate_catalog(out / "models" / name, out / "data" / "test.jsonl", output, k)
+    data, output = out / "data", out / "predictions" / f"{name}.jsonl"
+    if output.exists():
+        return
+    if name == "knn":
+        run_baseline("knn", train=data / "train.jsonl", input=data / "test.jsonl", output=output, k=k)
+    else:
+        generate_catalog(out / "models" / name, data / "test.jsonl", output, k)
 
 
 def _evaluate(out: Path, config: DemoConfig) -> dict[str, Any]:
@@ -207,6 +226,13 @@ def _verdict(metrics: dict[str, Any], k: int, mu: float) -> str:
             f"{precise[1][0]:.1f}% against {precise[1][1]:.1f}% on complete ones). {PROLIFIC} finds {right[1]:.1f} "
             f"right keyphrases per item instead of {right[0]:.1f}.",
         ]
+    fused = SYSTEMS["fused"]
+    best = max((100 * value("complete", title, f"B@{k}"), title) for title in SYSTEMS.values() if title != fused)
+    words.append(
+        f"Fused ({PROLIFIC}, neighbors, the text): {100 * value('observed', fused, f'B@{k}'):.1f}% on observed, "
+        f"{100 * value('complete', fused, f'B@{k}'):.1f}% on complete labels; the best single one is {best[1]} "
+        f"with {best[0]:.1f}%."
+    )
     return "\n" + "\n".join(rows) + "\n\n" + "\n".join(words)
 
 

@@ -33,12 +33,13 @@ def test_the_spread_over_seeds_is_that_of_the_default_settings() -> None:
 def test_layout(folder: Path) -> None:
     for name in ("train", "dev", "test", "complete"):
         assert (folder / "data" / f"{name}.jsonl").is_file()
-    for name in ("one2seq", "pusl"):
+    for name in ("one2seq", "pusl", "fused"):
         assert (folder / "models" / name / "pusl.json").is_file()
+    for name in ("knn", "one2seq", "pusl", "fused"):
         assert len((folder / "predictions" / f"{name}.jsonl").read_text().splitlines()) == 500
     metrics = json.loads((folder / "metrics.json").read_text())
     for truth in ("observed", "complete"):
-        assert set(metrics[truth]["systems"]) == {"One2Seq", "PUSL"}
+        assert set(metrics[truth]["systems"]) == {"kNN", "One2Seq", "PUSL", "fused"}
     assert (folder / "report.html").read_text().startswith("<!doctype html>")
 
 

@@ -29,6 +29,7 @@ from pusl.catalog.run import (
 )  # fmt: skip
 from pusl.catalog.shards import Item, open_source
 from pusl.examples import STANDARD, Columns
+from pusl.fusion.folder import is_fused
 from pusl_eval.files import InputError, Row, check_input, kind_of, read_rows, type_name
 from pusl_eval.normalize import distinct
 from pusl_eval.records import read_label_file
@@ -193,5 +194,5 @@ def score_catalog(
     job = ScoreJob(input, columns, recipe, Options(0, {"batch_size": batch_size}), candidates)
     return run_catalog(
         job, source, output, fingerprint, shard_size=shard_size, workers=workers, strict=strict, force=force,
-        progress=progress, fields=["probabilities"] * (calibrate is not None),
+        progress=progress, fields=["probabilities"] * (calibrate is not None or is_fused(recipe.model)),
     )  # fmt: skip
