@@ -101,7 +101,7 @@ def test_defaults_come_from_the_model(server: Server) -> None:
     assert headers["x-request-id"]
 
 
-def test_known_keyphrases_are_gone_on_behind_and_not_given_again(server: Server, generator: Any) -> None:
+def test_known_keyphrases_are_not_given_again(server: Server, generator: Any) -> None:
     texts = [make_text(seed, 8) for seed in range(12)]
     known = [one.keyphrases[: seed % 3] for seed, one in enumerate(generator.generate(texts, 3))]
     expected, free = generator.generate(texts, 4, known=known), generator.generate(texts, 4)
@@ -380,6 +380,17 @@ def test_sigterm_answers_what_was_accepted(cramped: Server, generator: Any) -> N
     results = [result for _, answer, _ in answers for result in answer["results"]]
     assert all(same(result, wanted) for result, wanted in zip(results, generator.generate(texts, 4), strict=True))
     assert json.loads(cramped.last_log.splitlines()[-1])["event"] == "stopped"
+
+
+@pytest.mark.slow
+def test_sigterm_ends_although_a_worker_hangs(model: Path) -> None:
+    with Server(model, "--timeout", "1") as server:
+        server.wait_ready()
+        os.kill(server.worker_pid(), signal.SIGSTOP)
+        assert server.ask([make_text(1)])[0] == 504
+        begun = time.monotonic()
+        assert server.stop(seconds=55) == 0
+        assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def load_baseline(folder: str | Path, name: str | None = None) -> Baseline:
 
 @contextlib.contextmanager
 def new_folder(folder: str | Path, force: bool = False) -> Iterator[Path]:
-    """A folder beside `folder` to write into, renamed at the end; on any error nothing is left."""
+    """A temporary folder next to `folder` to write into. It is renamed at the end; an error leaves nothing."""
     folder = Path(folder)
     check_new_folder(folder, force)
     partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))

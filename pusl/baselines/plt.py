@@ -57,7 +57,7 @@ class Plt(Baseline):
         if self.config.propensity == "jpv":
             parameters = {"a": self.config.propensity_a, "b": self.config.propensity_b}
             self.propensities = propensities(data.frequencies, len(data.texts), "jpv", parameters)
-        # napkinXC keeps its model in a folder of its own.
+        # napkinXC stores its model in a folder.
         self._home = tempfile.mkdtemp(prefix="pusl-plt-")
         weakref.finalize(self, shutil.rmtree, self._home, ignore_errors=True)
         self._tree = self._open(self._home)

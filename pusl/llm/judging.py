@@ -91,7 +91,7 @@ def judge(
 ) -> Row:  # fmt: skip
     """Judges a predictions file, writes verdicts and summary, and returns the summary.
 
-    `cache` is the SQLite file of answers (default: llm_answers.sqlite beside the output), `summary` the summary's file
+    `cache` is the SQLite file of answers (default: llm_answers.sqlite next to the output), `summary` the summary's file
     (default: OUTPUT with the suffix .summary.json). Raises EndpointError if the endpoint fails or the budget is used
     up; then nothing is written, and the same call continues later.
     """

@@ -40,6 +40,7 @@ log = logging.getLogger("pusl.serve.app")
 PATHS = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/keyphrases", "/v1/model"})
 PROTECTED = ("/v1/", "/metrics")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+STOP_SECONDS = 10.0  # for batches under way after the last request has ended
 
 
 class Service:
@@ -78,16 +79,18 @@ class Service:
         self._watch = asyncio.create_task(self._replace_dead_workers(), name="replace-dead-workers")
 
     async def stop(self) -> None:
-        """Answers every accepted request, then ends the model processes."""
+        """Answers every accepted request, then ends the model processes, even one that hangs."""
         ready, self.state = self.state == "ready", "stopping"
         if ready:
-            await self.batcher.close()
+            # Requests have timed out by now; whatever a worker still computes has no reader.
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.batcher.close(), STOP_SECONDS)
             self._watch.cancel()
         for worker in self.workers:
             await worker.stop()
 
     def refusal(self) -> Problem | None:
-        """The Problem that every request would meet now, or None."""
+        """The Problem that any request would get now, or None."""
         if self.state != "ready":
             return Problem(503, self.state, f"the service is {self.state}", retry_after=2)
         if self.batcher.full():
@@ -276,7 +279,7 @@ def checked_options(body: KeyphraseRequest, config: ServeConfig, info: dict[str,
         except UnicodeEncodeError:
             raise Problem(422, "invalid", f"{place}: is not valid Unicode (it holds half a surrogate pair)") from None
     options = body.model_dump(exclude={"texts", "known"})
-    options["complete"] = body.known is not None  # texts with known keyphrases get batches of their own
+    options["complete"] = body.known is not None  # texts with and without known keyphrases are batched separately
     options["k"] = body.k or min(info["defaults"]["k"], config.max_k)
     if options["k"] > config.max_k:
         raise Problem(422, "invalid", f"k: {body.k} is above this server's limit of {config.max_k}")

@@ -1,4 +1,4 @@
-"""Texts + options -> predictions, computed in a process of its own.
+"""Texts + options -> predictions, computed in a separate process.
 
 The web process never runs the model; a worker does. So a long batch cannot delay health checks, and a
 worker that dies or hangs is replaced. A message on the pipes is four bytes of length and then JSON. The

@@ -265,12 +265,12 @@ def main() -> int:
         rate = args.overload * steady.statuses["200"] / steady.seconds
         flood, memory = asyncio.run(open_loop(port, requests, wanted, rate, args.overload_seconds, pids))
     _, after = offline(args, texts)
-    yardstick = (before + after) / 2
+    reference = (before + after) / 2
     numbers = {
         "settings": {key: value for key, value in vars(args).items() if key != "output"},
         "offline_texts_per_second": {"before": round(before, 1), "after": round(after, 1)},
         "closed_loop": steady.summary(),
-        "ratio_to_offline": round(steady.statuses["200"] / steady.seconds / yardstick, 3),
+        "ratio_to_offline": round(steady.statuses["200"] / steady.seconds / reference, 3),
         "overload": {"arrivals_per_second": round(rate, 1), **flood.summary()},
         "memory_mib": {
             name: [round(sample[i] / 1024, 1) for sample in memory]

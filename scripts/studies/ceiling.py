@@ -28,7 +28,7 @@ from pusl_eval.exits import exit_code
 
 KINDS, DETAILS, SENSES, OWN, SHARED = 12, 12, 3, 5, 3  # keyphrases of a sense, and of a detail
 CHANCES = (0.5, 0.3, 0.2)  # of a kind's senses
-SYSTEMS = {  # title: training settings of its own
+SYSTEMS = {  # title: its own training settings
     "One2One": {"paradigm": "one2one"},
     "PUSL": {"paradigm": "pusl"},
     "PUSL, restarts .2": {"paradigm": "pusl", "restart": 0.2},
