@@ -16,6 +16,7 @@ from pusl_eval.files import InputError
 from pusl_eval.glossary import help_text, markdown, rewritten
 from pusl_eval.judge import JudgedItem, judge_scores
 from pusl_eval.presence import Texts, is_present
+from pusl_eval.report import write_report
 from pusl_eval.table import best_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -198,3 +199,13 @@ def test_a_metric_says_what_it_needs():
     result = evaluate(REFERENCES, PREDICTIONS, k=[2])
     assert result["provenance"]["given"] == []
     assert "Not given: --universe. Left out: Uni@k." in result.table()
+
+
+def test_a_declared_metric_is_in_the_report(declared, tmp_path):
+    for name, source in (("refs", REFERENCES), ("preds", PREDICTIONS)):
+        rows = [{"id": key, "keyphrases": phrases} for key, phrases in source.items()]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_report(tmp_path / "r.html", tmp_path / "refs.jsonl", {"x": tmp_path / "preds.jsonl"})
+    table = (tmp_path / "r.html").read_text().split('class="every"')[1].split("</table>")[0]
+    assert "<td>Wrong@10<small>Wrong phrases.</small></td><td" in table and "1.00<small>1.00–1.00</small>" in table
+    assert "Odd@10" in table and "Never@10" in table and "F1@O" in table and "Wrong@1<" not in table

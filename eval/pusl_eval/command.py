@@ -86,10 +86,10 @@ def run(args: argparse.Namespace) -> None:
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     if len(systems) == 1:
         result = evaluate(args.references, next(iter(systems.values())), args.k, **settings)
-        text, document = result.table(color), dict(result)
+        text, document = f"{result.verdict()}\n\n{result.table(color)}", dict(result)
     else:
         compared = compare(args.references, systems, args.k, **settings)
-        text, document = compared.table(color), dict(compared)
+        text, document = f"{compared.verdict()}\n\n{compared.table(color)}", dict(compared)
     if args.output:
         write_json(args.output, document, args.force)
     print(text)

@@ -24,11 +24,11 @@ from pusl_eval import inputs
 from pusl_eval.budgets import resolve_k
 from pusl_eval.diversity import WordTable
 from pusl_eval.files import InputError
+from pusl_eval.gains import inverse_propensities, label_weights, padded, rank_weights
 from pusl_eval.groups import Subset, System, item_values, score_bins, score_subset, subsets_of
 from pusl_eval.inputs import Source
 from pusl_eval.matching import BLANK, Ints, Ragged, Vocabulary
 from pusl_eval.presence import kinds_of
-from pusl_eval.propensity import SMALLEST, check_parameters, direct, fit, propensities
 from pusl_eval.schema import Comparison, Gap, Metrics, Pair
 from pusl_eval.settings import Settings
 from pusl_eval.significance import intervals, paired
@@ -55,6 +55,12 @@ class Evaluation(dict[str, Any]):
 
         return metrics_table(self, color)
 
+    def verdict(self) -> str:
+        """What the scores say, in two or three plain sentences."""
+        from pusl_eval.verdict import verdict
+
+        return " ".join(verdict({"it": self}, lambda *_: None, max(self["k"])))
+
 
 class Compared(dict[str, Any]):
     """Several systems (the form is `pusl_eval.schema.Comparison`)."""
@@ -66,6 +72,20 @@ class Compared(dict[str, Any]):
         from pusl_eval.table import comparison_table
 
         return comparison_table(self, color)
+
+    def verdict(self) -> str:
+        """Who is ahead, how sure that is, what it costs and what to do next, in two or three plain sentences."""
+        from pusl_eval.verdict import verdict
+
+        return " ".join(verdict(self["systems"], self.gap, max(self["k"])))
+
+    def gap(self, a: str, b: str, metric: str) -> Gap | None:
+        """The paired difference a - b over all items; None where no metric of that name has values per item."""
+        for pair in self["comparisons"]:
+            found = pair["scores"]["all"].get(metric)
+            if found is not None and {pair["a"], pair["b"]} == {a, b}:
+                return cast(Gap, found) if pair["a"] == a else _reversed(found)
+        return None
 
 
 def evaluate(references: Source, predictions: Source, k: Sequence[int | str] = (5, 10), **settings: Any) -> Evaluation:
@@ -109,6 +129,22 @@ def compare(
     compared = Compared(result)
     compared.evaluations = found
     return compared
+
+
+def paired_gap(a: Evaluation, b: Evaluation, metric: str, samples: int, seed: int) -> Gap:
+    """The paired difference a - b of one metric over all items."""
+    found = paired({metric: a.per_item[metric]}, {metric: b.per_item[metric]}, samples, seed)[metric]
+    return {"difference": found.difference, "interval": _pair(found.interval), "p": found.p}
+
+
+def _reversed(gap: Gap) -> Gap:
+    """b - a from a - b."""
+    difference, span = gap["difference"], gap["interval"]
+    return {
+        "difference": None if difference is None else -difference,
+        "interval": None if span is None else [-span[1], -span[0]],
+        "p": gap["p"],
+    }
 
 
 def _compare_pair(prepared: _Prepared, found: Mapping[str, Evaluation], a: str, b: str) -> Pair:
@@ -162,11 +198,11 @@ def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[
     kinds = _kinds(loaded, found, vocabulary)
     words = WordTable(vocabulary.phrases())
     training = inputs.load_training(s.train, vocabulary, progress=s.progress) if s.train is not None else None
-    inverse, propensity = _inverse_propensities(s, training, vocabulary, label_limit, notes)
-    weights = _weights(s, vocabulary, label_limit, notes)
-    rank_weights = _rank_weights(s, vocabulary, label_limit, notes)
+    inverse, propensity = inverse_propensities(s, training, vocabulary, label_limit, notes)
+    weights = label_weights(s, vocabulary, label_limit, notes)
+    by_rank = rank_weights(s, vocabulary, label_limit, notes)
     in_universe = vocabulary.find(inputs.load_phrases(s.universe, "universe")) if s.universe is not None else None
-    frequency = _padded(training.counts, vocabulary.size + 1) if training else None  # one more, for BLANK
+    frequency = padded(training.counts, vocabulary.size + 1) if training else None  # one more, for BLANK
     mu = training.mu if training else None
     subsets = subsets_of(loaded.sets.lengths, mu, loaded.groups)
     provenance = {
@@ -190,14 +226,14 @@ def _prepare(references: Source, predictions: Mapping[str, Source], k: Sequence[
     _log(s, notes)
     parts: dict[str, object] = {
         "train": training, "propensities": inverse, "universe": in_universe, "weights": weights,
-        "rank weights": rank_weights, "texts": loaded.texts,
+        "rank weights": by_rank, "texts": loaded.texts,
     }  # fmt: skip
     given = frozenset(name for name, part in parts.items() if part is not None)
     provenance["given"] = sorted(given)
     return _Prepared(
         settings=s, ks=resolve_k(wanted, mu), mu=mu, references=loaded, predictions=found, kinds=kinds,
         given=given,
-        gains=Gains(inverse, weights, rank_weights, in_universe, None if frequency is None else frequency > 0),
+        gains=Gains(inverse, weights, by_rank, in_universe, None if frequency is None else frequency > 0),
         words=words, space=space, label_limit=label_limit, frequency=frequency, subsets=subsets, provenance=provenance,
     )  # fmt: skip
 
@@ -268,64 +304,6 @@ def _evaluate(prepared: _Prepared, name: str, source: Source) -> Evaluation:
     return result
 
 
-def _inverse_propensities(
-    s: Settings, training: inputs.Training | None, vocabulary: Vocabulary, label_limit: int, notes: list[str]
-) -> tuple[Floats | None, dict[str, Any]]:
-    """1/p of every label that can be right, and how it was found."""
-    model = s.propensity or ("jpv" if training else "none")
-    if training is None:
-        # Without a training file nothing is known of propensities, unless the user says that there are none.
-        found = np.ones(label_limit) if s.propensity == "none" else None
-        return found, {"model": s.propensity, "parameters": {}, "prior": s.prior}
-    given = dict(s.propensity_parameters or {})
-    estimates, fitted = None, False
-    if s.unbiased is not None:
-        control = inputs.load_training(s.unbiased, vocabulary, "unbiased")
-        counts, truth = _padded(training.counts, vocabulary.size), _padded(control.counts, vocabulary.size)
-        estimates = direct(counts, training.n, truth, control.n, s.control_probability, s.prior)
-        if model in ("jpv", "power", "richards"):
-            both = (counts > 0) & (truth > 0)
-            given, fitted = fit(counts[both], training.n, estimates[both], model, given), True
-    if model == "direct":
-        assert estimates is not None
-        p, parameters = estimates[:label_limit], {"control_probability": s.control_probability}
-    else:
-        parameters = check_parameters(model, given)
-        p = propensities(_padded(training.counts, label_limit), training.n, model, parameters, s.prior)
-    floor = int(np.sum(p <= SMALLEST))
-    if floor:
-        notes.append(
-            f"{floor} of {label_limit} labels have a propensity of 0 under '{model}' (never seen in training) and "
-            f"count 1/{SMALLEST:g}; a robust prior (--prior 1) avoids that"
-        )
-    return 1 / p, {"model": model, "parameters": parameters, "prior": s.prior, "fitted": fitted}
-
-
-def _weights(s: Settings, vocabulary: Vocabulary, label_limit: int, notes: list[str]) -> Floats | None:
-    if s.weights is None:
-        return None
-    given = inputs.load_weights(s.weights, vocabulary)
-    weights = np.full(vocabulary.size + 1, np.nan)  # one more for the blank
-    weights[list(given)] = list(given.values())
-    lacking = int(np.isnan(weights[:label_limit]).sum())
-    if lacking:
-        notes.append(f"{lacking} of {label_limit} labels have no weight and count as 0 in weighted P@k")
-    return np.asarray(np.nan_to_num(weights[:label_limit], nan=0.0), np.float64)
-
-
-def _rank_weights(s: Settings, vocabulary: Vocabulary, label_limit: int, notes: list[str]) -> Floats | None:
-    if s.rank_weights is None:
-        return None
-    given = inputs.load_rank_weights(s.rank_weights, vocabulary)
-    matrix = np.zeros((label_limit + 1, max(map(len, given.values()))))  # (labels, ranks)
-    for label, row in given.items():
-        matrix[min(label, label_limit), : len(row)] = row  # the last row takes phrases that can never be right
-    lacking = label_limit - sum(0 <= label < label_limit for label in given)
-    if lacking:
-        notes.append(f"{lacking} of {label_limit} labels have no weights by rank and count as 0 in rank-weighted P@k")
-    return matrix
-
-
 def _short_lists(predictions: inputs.Predictions, references: Ragged, ks: Sequence[int]) -> dict[str, int]:
     """Cut -> items whose list is shorter than the cut, although the system did not say that it was exhausted."""
     open_ended = ~predictions.missing & ~predictions.exhausted
@@ -356,11 +334,6 @@ def _implausible(scores: Mapping[str, float | None], ks: Sequence[int], model: s
         for k in ks
         if (value := scores[f"PSP@{k}"]) is not None and value > 1
     ]
-
-
-def _padded(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Exactly `size` entries, zeros added or the rest cut off."""
-    return np.concatenate([counts[:size], np.zeros(max(0, size - len(counts)), np.int64)])
 
 
 def _pair(span: tuple[float, float] | None) -> list[float] | None:

@@ -8,7 +8,6 @@ for the same input.
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -17,15 +16,18 @@ from typing import Any
 
 from pusl_eval import charts
 from pusl_eval.budgets import budgets
-from pusl_eval.evaluation import evaluate
+from pusl_eval.declarations import shown_name
+from pusl_eval.evaluation import Evaluation, evaluate, paired_gap
 from pusl_eval.files import InputError, open_atomic
-from pusl_eval.inputs import load_phrases
-from pusl_eval.normalize import normalize
-from pusl_eval.records import read_predictions, read_references
+from pusl_eval.metrics import REGISTRY
+from pusl_eval.report_items import ReportItems, Systems
+from pusl_eval.schema import Gap
+from pusl_eval.table import best_of, number
+from pusl_eval.verdict import verdict
 
 LARGEST_K = 30
-Systems = Mapping[str, str | Path]
-Results = dict[str, dict[str, Any]]
+Results = dict[str, Evaluation]
+DRAWS = 1000  # of the paired bootstrap
 
 
 def write_report(
@@ -68,8 +70,9 @@ def build_report(
     notes: str,
 ) -> str:
     """The page as a string."""
-    # No column of the page needs propensities, so none are estimated.
-    shared: dict[str, Any] = {"train": train, "normalization": normalization, "propensity": "none", "seed": seed}
+    shared: dict[str, Any] = {
+        "train": train, "normalization": normalization, "seed": seed, "warn": False,
+    }  # fmt: skip
     first = evaluate(references, next(iter(predictions.values())), k=[1], bootstrap=0, **shared)
     mu = first["mu"]
     middle, double = budgets(mu) if mu else (5, 10)
@@ -77,19 +80,18 @@ def build_report(
     ks = sorted({*range(1, top + 1), middle, double})
 
     def score(truth: str | Path) -> Results:
-        return {
-            name: dict(evaluate(truth, path, k=ks, universe=universe, **shared)) for name, path in predictions.items()
-        }
+        return {name: evaluate(truth, path, k=ks, universe=universe, **shared) for name, path in predictions.items()}
 
     observed = score(references)
     sections = [
-        _header(title, observed, mu, (middle, double), complete is not None, notes),
+        _header(title, observed, mu, (middle, double), complete is not None, notes, _verdict(observed, double, seed)),
         _summary("Against the labels in the references", observed, middle, double, mu),
     ]
     if complete is not None:
-        sections.append(_summary("Against the COMPLETE labels", score(complete), middle, double, mu))
+        true = score(complete)
+        sections.append(_summary("Against the COMPLETE labels", true, middle, double, mu, _verdict(true, double, seed)))
     marks = {f"μ = {middle}": float(middle), f"2μ = {double}": float(double)} if mu else {}
-    items = _Items(references, predictions, train, universe, normalization)
+    items = ReportItems(references, predictions, train, universe, normalization)
     sections += [
         _curves(observed, ks, marks),
         _groups(observed, double),
@@ -97,6 +99,7 @@ def build_report(
         _coverage(observed, ks, marks, items),
         _calibration(items, double),
         items.examples_section(double, examples, seed),
+        _every_metric(observed, double),
         _provenance(observed),
     ]
     template = Path(__file__).with_name("report.html").read_text(encoding="utf-8")
@@ -110,88 +113,14 @@ def build_report(
     return template.replace("{{title}}", escape(title)).replace("{{colors}}", colors).replace("{{body}}", body)
 
 
-class _Items:
-    """References and predictions item by item, for what aggregate scores do not hold."""
-
-    def __init__(
-        self,
-        references: str | Path,
-        predictions: Systems,
-        train: str | Path | None,
-        universe: str | Path | None,
-        how: str,
-    ) -> None:
-        self.norm: Callable[[str], str] = lambda text: normalize(text, how)
-        self.references = {record.id: record for record in read_references(references)}
-        self.predictions = {
-            name: {record.id: record for record in read_predictions(path)} for name, path in predictions.items()
-        }
-        self.truth = {key: {self.norm(p) for p in record.keyphrases} - {""} for key, record in self.references.items()}
-        self.train_counts: Counter[str] | None = None
-        if train is not None:
-            self.train_counts = Counter(
-                p for record in read_references(train) for p in {self.norm(p) for p in record.keyphrases}
-            )
-        self.universe = {self.norm(p) for p in load_phrases(universe, "universe")} if universe is not None else None
-
-    def classes(self, phrase: str, truth: set[str], seen: set[str]) -> str:
-        """One chip's classes: repeat beats hit beats out-of-universe beats new."""
-        key = self.norm(phrase)
-        if not key or key in seen:
-            return "repeat"
-        if key in truth:
-            return "hit"
-        if self.universe is not None and key not in self.universe:
-            return "out"
-        if self.train_counts is not None and key not in self.train_counts:
-            return "new"
-        return ""
-
-    def examples_section(self, k: int, count: int, seed: int) -> str:
-        """`count` random items with every system's first k phrases as colored chips."""
-        ids = [key for key, labels in self.truth.items() if labels]
-        chosen = random.Random(seed).sample(ids, min(count, len(ids)))
-        if not chosen:
-            return ""
-        keys = ['<span class="chip hit">right</span>', '<span class="chip repeat">repeat or blank</span>']
-        if self.train_counts is not None:
-            keys.append('<span class="chip new">not a training label</span>')
-        if self.universe is not None:
-            keys.append('<span class="chip out">outside the universe</span>')
-        keys.append('<span class="chip missed">label no system found</span>')
-        cards = "\n".join(self._card(key, k) for key in chosen)
-        return (
-            f"<h2>Examples</h2><p class=soft>{len(chosen)} items drawn at random, the first {k} phrases each. "
-            f"A phrase without color is not among the labels, which does not make it wrong.</p><p>{' '.join(keys)}</p>"
-            '<p><input type="search" id="search" placeholder="Search texts and phrases" aria-label="Search examples"> '
-            f'<span class="soft" id="found">{len(chosen)} of {len(chosen)} shown</span></p>{cards}'
-        )
-
-    def _card(self, key: str, k: int) -> str:
-        truth, rows, found = self.truth[key], [], set[str]()
-        for name, predictions in self.predictions.items():
-            seen: set[str] = set()
-            chips = []
-            for phrase in predictions[key].keyphrases[:k] if key in predictions else []:
-                chips.append(_chip(phrase, self.classes(phrase, truth, seen)))
-                seen.add(self.norm(phrase))
-            found |= seen
-            rows.append(f"<dt>{escape(name)}</dt><dd>{''.join(chips) or '<span class=soft>nothing</span>'}</dd>")
-        labels = "".join(
-            _chip(phrase, "" if self.norm(phrase) in found else "missed") for phrase in self.references[key].keyphrases
-        )
-        text = self.references[key].text or key
-        shown = text if len(text) <= 300 else text[:300].rsplit(" ", 1)[0] + " …"
-        rows.append(f"<dt>labels</dt><dd>{labels}</dd>")
-        return f'<div class="example"><h3>{escape(shown)}</h3><dl>{"".join(rows)}</dl></div>'
-
-
-def _chip(phrase: str, classes: str) -> str:
-    return f'<span class="chip {classes}">{escape(phrase) or "(blank)"}</span>'
-
-
 def _header(
-    title: str, results: Results, mu: float | None, rounded: tuple[int, int], has_complete: bool, notes: str
+    title: str,
+    results: Results,
+    mu: float | None,
+    rounded: tuple[int, int],
+    has_complete: bool,
+    notes: str,
+    verdict: str,
 ) -> str:
     counts = next(iter(results.values()))["counts"]
     facts = [("items", f"{counts['n_items']:,}"), ("systems", str(len(results)))]
@@ -210,21 +139,28 @@ def _header(
     )
     extra = " A second table uses the complete labels." if has_complete else ""
     note = f"<p>{escape(notes)}</p>" if notes else ""
-    return f'<h1>{escape(title)}</h1><p class="soft">{warning}{extra}</p>{note}<ul class="facts">{listed}</ul>'
+    return f'<h1>{escape(title)}</h1>{verdict}<p class="soft">{warning}{extra}</p>{note}<ul class="facts">{listed}</ul>'
 
 
-def _summary(heading: str, results: Results, middle: int, double: int, mu: float | None) -> str:
+def _verdict(results: Results, k: int, seed: int) -> str:
+    """Who is ahead, how sure that is, what it costs, what to do next."""
+
+    def gap(a: str, b: str, metric: str) -> Gap:
+        return paired_gap(results[a], results[b], metric, DRAWS, seed)
+
+    return f'<p class="verdict">{escape(" ".join(verdict(results, gap, k)))}</p>'
+
+
+def _summary(heading: str, results: Results, middle: int, double: int, mu: float | None, verdict: str = "") -> str:
     def named(metric: str, k: int, sign: str) -> tuple[str, str]:
-        return f"{metric}@{k}", f"{'#K' if metric == 'K' else metric}@{sign}"
+        return metric.replace("@k", f"@{k}"), shown_name(metric).replace("@k", f"@{sign}")
 
     signs = ("μ", "2μ") if mu else (str(middle), str(double))
-    columns = [
-        named("K", double, signs[1]),
-        named("B", middle, signs[0]),
-        named("B", double, signs[1]),
-        ("F1@O", "F1@O"),
-    ]
-    columns += [named(metric, double, signs[1]) for metric in ("P", "R", "nDCG", "Cov", "MacroF1", "Uni", "New")]
+    first = ("K@k", "B@k")
+    columns = [named("K@k", double, signs[1]), *(named("B@k", *at) for at in zip((middle, double), signs, strict=True))]
+    columns.append(("F1@O", "F1@O"))
+    further = [declared.names[0] for declared in REGISTRY if declared.summary and declared.names[0] not in first]
+    columns += [named(name, double, signs[1]) for name in further]
     columns = [
         column for column in columns if any(r["scores"]["all"].get(column[0]) is not None for r in results.values())
     ]
@@ -233,25 +169,42 @@ def _summary(heading: str, results: Results, middle: int, double: int, mu: float
     for name, result in results.items():
         cells = []
         for metric, _ in columns:
-            values = [r["scores"]["all"].get(metric) for r in results.values()]
+            best = best_of(metric, [r["scores"]["all"].get(metric) for r in results.values()])
             value = result["scores"]["all"].get(metric)
-            best = len(results) > 1 and value is not None and value == max(v for v in values if v is not None)
-            praised = best and not metric.startswith(("New@", "P@"))  # a higher share is not a better one
+            praised = best is not None and value == best
             cells.append(_cell(metric, value, result["intervals"]["all"].get(metric), praised))
         body.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
     return (
-        f'<h2>{escape(heading)}</h2><div class="scroll"><table><thead><tr><th>system</th>{head}</tr></thead>'
+        f'<h2>{escape(heading)}</h2>{verdict}<div class="scroll"><table><thead><tr><th>system</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
-        '<p class="soft">Percent, except #K (different phrases given). Small: 95% bootstrap interval over items.</p>'
+        '<p class="soft">Percent, except #K (distinct phrases given). Small: 95% bootstrap interval over items.</p>'
+    )
+
+
+def _every_metric(results: Results, k: int) -> str:
+    """All declared metrics at one k, with their meaning; those without a value are left out."""
+    rows = []
+    for metric in next(iter(results.values()))["scores"]["all"]:
+        values = [result["scores"]["all"][metric] for result in results.values()]
+        if metric.partition("@")[2].split(" ")[0].partition("_")[0] in (str(k), "O", "M"):
+            best = best_of(metric, values)
+            spans = [result["intervals"]["all"].get(metric) for result in results.values()]
+            if any(value is not None for value in values):
+                cells = [_cell(metric, *pair, pair[0] == best) for pair in zip(values, spans, strict=True)]
+                meaning = f"<small>{escape(REGISTRY.of(metric).meaning)}</small>"
+                rows.append(f"<tr><td>{escape(shown_name(metric))}{meaning}</td>{''.join(cells)}</tr>")
+    head = "".join(f"<th>{escape(name)}</th>" for name in results)
+    return (
+        f'<details><summary>Every metric at k = {k}</summary><div class="scroll"><table class="every"><thead><tr>'
+        f"<th>metric</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
     )
 
 
 def _cell(metric: str, value: float | None, interval: Sequence[float] | None, best: bool) -> str:
     if value is None:
         return "<td>–</td>"
-    scale, digits = (1.0, 2) if metric.startswith("K@") else (100.0, 1)
-    small = f"<small>{scale * interval[0]:.{digits}f}–{scale * interval[1]:.{digits}f}</small>" if interval else ""
-    return f'<td class="{"best" if best else ""}">{scale * value:.{digits}f}{small}</td>'
+    small = f"<small>{number(metric, interval[0])}–{number(metric, interval[1])}</small>" if interval else ""
+    return f'<td class="{"best" if best else ""}">{number(metric, value)}{small}</td>'
 
 
 def _curves(results: Results, ks: Sequence[int], marks: Mapping[str, float]) -> str:
@@ -320,7 +273,7 @@ def _bins(result: dict[str, Any], k: int) -> dict[str, tuple[float | None, int]]
     return {name: (row.get(f"MacroF1@{k}"), int(row["n_labels"])) for name, row in result["bins"].items()}
 
 
-def _coverage(results: Results, ks: Sequence[int], marks: Mapping[str, float], items: _Items) -> str:
+def _coverage(results: Results, ks: Sequence[int], marks: Mapping[str, float], items: ReportItems) -> str:
     series = {name: [(float(k), r["scores"]["all"].get(f"Cov@{k}")) for k in ks] for name, r in results.items()}
     figures = [
         (
@@ -350,7 +303,7 @@ def _rank_curve(counts: Counter[str]) -> list[charts.Point]:
     return [(float(rank), float(values[rank - 1])) for rank in picks]
 
 
-def _calibration(items: _Items, k: int) -> str:
+def _calibration(items: ReportItems, k: int) -> str:
     """Share of right phrases by score decile, for systems that give scores."""
     series: dict[str, list[charts.Point]] = {}
     for name, predictions in items.predictions.items():

@@ -1,0 +1,90 @@
+"""The verdict: who is ahead, how sure that is, what it costs, what to do next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pusl_eval import compare, evaluate
+from pusl_eval.__main__ import main
+from pusl_eval.report import write_report
+
+LABELS = [f"label {i}" for i in range(4)]
+REFERENCES = {str(i): LABELS for i in range(100)}
+GOOD = {i: [*LABELS[:3], "wrong"] for i in REFERENCES}
+POOR = {i: [LABELS[0], "wrong 1", "wrong 2", "wrong 3"] for i in REFERENCES}
+LAZY = [{"id": i, "keyphrases": LABELS[:1], "exhausted": True} for i in REFERENCES]
+
+
+def test_a_clear_lead():
+    text = compare(REFERENCES, {"poor": POOR, "good": GOOD}, k=[2, 4]).verdict()
+    assert text.startswith("good is ahead of poor: B@4 75.0 against 25.0, +50.0 points (95% interval +50.0 to +50.0)")
+    assert "not chance" in text and "Next: use good" in text and "no other main score is worse" in text
+    assert 2 <= text.count(". ") + 1 <= 3
+
+
+def test_the_price_of_a_lead():
+    text = compare(REFERENCES, {"lazy": LAZY, "good": GOOD}, k=[4]).verdict()
+    assert "good is ahead of lazy" in text
+    assert "It gives 4.0 phrases per item instead of 1.0; P@4 falls from 100.0 to 75.0." in text
+
+
+def test_a_lead_that_may_be_chance():
+    other = {i: (LABELS if int(i) % 2 else ["x", "y", "z", "w"]) for i in REFERENCES}
+    almost = {i: (LABELS if int(i) % 2 == 0 or i == "1" else ["x", "y", "z", "w"]) for i in REFERENCES}
+    text = compare(REFERENCES, {"other": other, "almost": almost}, k=[4]).verdict()
+    assert "almost is ahead of other" in text and "may be chance" in text
+    needed = int(text.split("score about ")[1].split()[0].replace(",", ""))
+    assert 10_000 < needed <= 100_000, "an interval of ±20 points around 1 point needs about 400 times the items"
+
+
+def test_level_systems_and_no_draws():
+    assert "a and b are level: B@4 75.0 against 75.0." in compare(REFERENCES, {"a": GOOD, "b": GOOD}, k=[4]).verdict()
+    text = compare(REFERENCES, {"a": GOOD, "b": POOR}, k=[4], bootstrap=0).verdict()
+    assert "--bootstrap 1000" in text and "interval" not in text
+
+
+def test_one_system():
+    text = evaluate(REFERENCES, GOOD, k=[2, 4]).verdict()
+    assert text.startswith("B@4 is 75.0 (95% interval 75.0 to 75.0): 75% of the 100.0 that the labels allow.")
+    assert "Of 4 phrases asked for it gives 4.00 distinct ones; 75.0% of what it gives" in text
+    assert "pusl baseline knn" in text
+
+
+def test_short_lists_come_first():
+    short = {i: LABELS[:1] for i in REFERENCES}
+    text = compare(REFERENCES, {"short": short, "good": GOOD}, k=[4]).verdict()
+    assert "First generate at least 4 phrases per item: 100 of 100 (short) prediction lists are shorter" in text
+    assert "Next: use good" not in text
+    alone = evaluate(REFERENCES, short, k=[4]).verdict()
+    assert "First generate at least 4 phrases per item: 100 of 100 prediction lists are shorter" in alone
+    assert "First generate" not in compare(REFERENCES, {"lazy": LAZY, "good": GOOD}, k=[4]).verdict()
+
+
+def test_nothing_to_score():
+    assert "nothing can be scored" in evaluate({"1": []}, {"1": ["a"]}, k=[1]).verdict()
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, source in (("refs", REFERENCES), ("good", GOOD), ("poor", POOR)):
+        rows = [{"id": i, "keyphrases": phrases, "text": "t"} for i, phrases in source.items()]
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def test_evaluate_and_the_report_open_with_it(files, capsys):
+    flags = ["--references", "refs.jsonl", "--train", "refs.jsonl", "--k", "mu", "2mu"]
+    assert main([*flags, "--predictions", "good.jsonl", "poor.jsonl"]) == 0
+    assert capsys.readouterr().out.startswith("good is ahead of poor: B@8")
+    assert main([*flags, "--predictions", "good.jsonl"]) == 0
+    assert capsys.readouterr().out.startswith("B@8 is 37.5 (95% interval")
+    systems = {"good": "good.jsonl", "poor": "poor.jsonl"}
+    write_report("r.html", "refs.jsonl", systems, train="refs.jsonl", complete="refs.jsonl")
+    page = Path("r.html").read_text()
+    assert page.split("</h1>")[1].startswith('<p class="verdict">good is ahead of poor: B@8 37.5 against 12.5, +25.0')
+    assert "First generate at least 8 phrases per item: 100 of 100 (good)" in page, "the lists hold 4 phrases"
+    assert page.count('<p class="verdict">') == 2, "one for the observed labels, one for the complete ones"
