@@ -17,6 +17,8 @@ from pusl_eval.files import read_rows, write_rows
 NAMES = ("eval", "files", "errors", "records", "metrics", "process", "search", "rules", "config", "data")
 NOTED = "open('imported-' + __name__, 'w').close()\n"  # leaves a file when it is imported
 
+ONCE = pytest.mark.parametrize("folder", ["eval/__init__.py"], indirect=True)
+
 NOTEBOOK = """
 import sys
 assert sys.path[0] == "", "a notebook has its own folder first"
@@ -58,13 +60,13 @@ def folder(request: pytest.FixtureRequest, model: Path, tmp_path: Path, monkeypa
 
 
 def run(*words: str) -> None:
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     assert not list(Path().glob("imported-*"))
 
 
 def test_a_notebook(folder: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -74,6 +76,7 @@ def test_the_command_line(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@ONCE
 def test_generate_and_its_workers(folder: Path) -> None:
     flags = ["--model", "model", "--input", "items.jsonl", "--output", "out.jsonl", "-k", "2", "--shard-size", "10"]
     run("-m", "pusl", "generate", *flags, "--workers", "2", "--quiet")
@@ -81,6 +84,7 @@ def test_generate_and_its_workers(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@ONCE
 def test_ray_actors(folder: Path) -> None:
     pytest.importorskip("ray")
     flags = ["--model", "model", "--input", "items.jsonl", "--output", "out.jsonl", "-k", "2", "--shard-size", "20"]
@@ -89,6 +93,7 @@ def test_ray_actors(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@ONCE
 def test_accelerate(folder: Path) -> None:
     launch = ["-m", "accelerate.commands.launch", "--num_processes", "1", "--num_machines", "1", "--cpu"]
     launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "-m", "pusl", "train"]
@@ -98,12 +103,14 @@ def test_accelerate(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@ONCE
 def test_the_demo_and_its_children(folder: Path) -> None:
-    run("-m", "pusl", "demo", "--out", "demo", "--items", "1000", "--epochs", "0.05")
+    run("-m", "pusl", "demo", "--out", "demo", "--items", "1200", "--epochs", "0.05")
     assert Path("demo/report.html").is_file()
 
 
 @pytest.mark.slow
+@ONCE
 def test_the_service_and_its_workers(folder: Path) -> None:
     pytest.importorskip("fastapi")
     with Server(folder / "model") as server:

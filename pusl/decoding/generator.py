@@ -8,13 +8,14 @@ generator.generate(["Zeto X2 drone with 4k camera"], k=10)
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
+from pusl.decoding import inputs
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine
 from pusl.decoding.device.device_engine import DeviceEngine
@@ -108,10 +109,10 @@ class KeyphraseGenerator:
 
     def generate(
         self,
-        texts: Sequence[str],
+        texts: str | Iterable[str],
         k: int,
         *,
-        known: Sequence[Sequence[str]] | None = None,
+        known: Iterable[Iterable[str]] | None = None,
         strategy: str | None = None,
         allow_repeats: bool = False,
         vocabulary: str = "open",
@@ -129,7 +130,8 @@ class KeyphraseGenerator:
         """k keyphrases for each text, in the order of the texts.
 
         Args:
-            known: keyphrases that each text has already. None of them is given again; a PUSL model goes on behind
+            texts: one string, or a list, iterator, array or column (pandas, polars, pyarrow, datasets) of strings.
+            known: keyphrases that each text has already. None of them is given again; a PUSL model continues after
                 them, so that they tell it what else belongs to the item.
             strategy: `sequence` or `beam` (see `plans.py`); None takes the paradigm's default. For One2Seq
                 and GROOV, `sequence` is the model's own greedy sequence, `beam` GROOV's sum over beams.
@@ -145,23 +147,24 @@ class KeyphraseGenerator:
         """
         calibration = calibration or self.calibration
         if strategy is not None:
-            _check("strategy", strategy, STRATEGIES)
+            inputs.check_choice("strategy", strategy, STRATEGIES)
         strategy = self.paradigm.choose_strategy(strategy)
-        _check("vocabulary", vocabulary, VOCABULARIES)
-        for name, value, least in (("k", k, 1), ("batch_size", batch_size, 1), ("num_beams", num_beams or 1, 1)):
-            if value < least:
-                raise InputError(f"{name} is {value}; it must be at least {least}")
-        if temperature < 0 or not 0 < top_p <= 1:
-            raise InputError(
-                f"temperature is {temperature} and top_p {top_p}; expected at least 0, and above 0 up to 1"
-            )
+        inputs.check_choice("vocabulary", vocabulary, VOCABULARIES)
+        texts = inputs.text_list(texts)
+        k = inputs.whole_number("k", k, 1, inputs.MOST_KEYPHRASES)
+        batch_size, seed = inputs.whole_number("batch_size", batch_size, 1), inputs.whole_number("seed", seed)
+        if num_beams is not None:
+            num_beams = inputs.whole_number("num_beams", num_beams, 1, inputs.MOST_BEAMS_ASKED)
+        temperature, top_p = inputs.check_sampling(temperature, top_p)
+        min_score = None if min_score is None else inputs.real_number("min_score", min_score)
+        floor, bonus = inputs.real_number("floor", floor, finite=False), inputs.real_number("bonus", bonus)
         phrases = self._universe(universe) or self.universe
         if vocabulary != "open" and phrases is None:
             raise InputError(f"vocabulary {vocabulary!r} needs a universe: a file of phrases")
         if known is not None:
-            _check_known(known, len(texts))
+            known = inputs.known_lists(known, len(texts))
             if temperature > 0 or allow_repeats:
-                raise InputError("known keyphrases need a search: leave temperature at 0 and allow_repeats away")
+                raise InputError("known keyphrases need a search: keep temperature at 0 and allow_repeats off")
         readable = [i for i, text in enumerate(texts) if text.strip()]
         source = encode_texts(self.tokenizer, [texts[i] for i in readable], self.max_source_length)
         given_before = [known[i] for i in readable] if known is not None else None
@@ -420,16 +423,3 @@ class Search:
     batch_size: int
     num_beams: int | None
     floor: float
-
-
-def _check_known(known: Sequence[Sequence[str]], texts: int) -> None:
-    if len(known) != texts:
-        raise InputError(f"known has {len(known)} entries for {texts} texts")
-    for phrases in known:
-        if isinstance(phrases, str) or not all(isinstance(phrase, str) for phrase in phrases):
-            raise InputError(f"known holds a list of keyphrases for each text, found {phrases!r}")
-
-
-def _check(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise InputError(f"{name} {value!r} is unknown; allowed: {', '.join(allowed)}")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pusl.decoding.cpu.engine import Engine, Pool, padded
-from pusl.decoding.rules import Phrase, Rules, Sampling
+from pusl.decoding.rules import Phrase, Rules, Sampling, check_numbers
 
 SMALL_POOL = 512 << 20  # bytes
 
@@ -123,7 +123,9 @@ class _Rows:
             chosen = sample(allowed, self._uniform(), self.sampling.temperature, self.sampling.top_p)
         else:
             chosen = first_best(allowed)
-        return chosen.tolist(), logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+        values = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+        check_numbers(values)
+        return chosen.tolist(), values
 
     def _uniform(self) -> Tensor:
         draws = [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pusl.tokenizer import TokenIds
+from pusl_eval.files import InputError
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,9 @@ class Phrase:
     ids: tuple[int, ...]
     logprob: float
     score: float = 0.0  # for ranking during a search; a universe's bonus included
+
+
+def check_numbers(logprobs: Iterable[float]) -> None:
+    """Raises where a log-probability is NaN: no order of phrases means anything then, and no search would end."""
+    if any(value != value for value in logprobs):
+        raise InputError("the model gives scores that are not numbers (NaN); its weights are damaged or out of range")

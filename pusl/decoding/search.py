@@ -20,7 +20,9 @@ from torch import Tensor
 
 from pusl.decoding.cpu.engine import Engine, Pool, padded
 from pusl.decoding.plans import Plan
-from pusl.decoding.rules import Phrase, Rules
+from pusl.decoding.rules import Phrase, Rules, check_numbers
+
+CANDIDATES = 1 << 22  # continuations compared at once: a very wide search takes fewer items at a time
 
 
 class Constraint(Protocol):
@@ -53,7 +55,7 @@ def search_phrases(
     """
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
     plans = [plan(i) for i in range(len(texts))]
-    pool = Pool(engine, min(slots, len(texts)))
+    pool = Pool(engine, max(1, min(slots, len(texts), CANDIDATES // (2 * beams * beams))))
     run = _Beams(engine, pool, rules, plans, beams, constraint, known)
     while queue or run.items:
         free = pool.slots - len(run.items)
@@ -185,6 +187,7 @@ class _Beams:
         cells = (beam * width)[:, None] + np.arange(width)
         score[owner[:, None], cells] = values.double().cpu().numpy() + self.score[owner, beam][:, None]
         plain = logprobs.gather(1, tokens).double().cpu().numpy()
+        check_numbers(plain[:, 0])
         logprob[owner[:, None], cells] = plain + self.logprob[owner, beam][:, None]
         token[owner[:, None], cells] = tokens.cpu().numpy()
         order = np.lexsort((token, -score), axis=-1)[:, :width]  # equal scores: the smaller id first
