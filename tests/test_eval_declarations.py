@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import logging
 from pathlib import Path
@@ -209,3 +210,18 @@ def test_a_declared_metric_is_in_the_report(declared, tmp_path):
     table = (tmp_path / "r.html").read_text().split('class="every"')[1].split("</table>")[0]
     assert "<td>Wrong@10<small>Wrong phrases.</small></td><td" in table and "1.00<small>1.00–1.00</small>" in table
     assert "Odd@10" in table and "Never@10" in table and "F1@O" in table and "Wrong@1<" not in table
+
+
+def test_the_example_in_contributing(capsys):
+    section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## A new metric")[1].split("\n## ")[0]
+    code = section.split("```python\n")[1].split("```")[0]
+    space: dict[str, object] = {"__name__": "example"}
+    exec(code, space)
+    metric = space["wrong_count"]
+    try:
+        for test in doctest.DocTestFinder().find(metric, "wrong_count", globs=space):
+            assert doctest.DocTestRunner().run(test).failed == 0 and test.examples
+        assert evaluate(REFERENCES, PREDICTIONS, k=[2])["scores"]["all"]["Wrong@2"] == 1
+        assert "Wrong@k" in help_text()
+    finally:
+        REGISTRY.remove(metric)
