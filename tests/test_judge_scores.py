@@ -161,7 +161,7 @@ def test_gold_forms(tmp_path):
         ('{"keyphrase": "x", "verdict": "yes"}', "no field 'id'"),
         ('{"id": "a", "keyphrases": ["x", "y"], "verdicts": ["yes"]}', "1 verdicts for 2 keyphrases"),
         ('{"id": "a", "keyphrases": ["x", "X"], "verdicts": ["yes", "no"]}', "both a yes and a no"),
-        ("", "holds no verdict"),
+        ("", "no verdicts found"),
     ],
 )
 def test_gold_that_is_wrong_is_named(tmp_path, line, words):

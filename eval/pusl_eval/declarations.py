@@ -34,7 +34,7 @@ Formula = TypeVar("Formula", bound=Callable[..., Any])
 Cut = int | str  # a number, "O" or "M"
 
 HIGHER, LOWER, NEITHER = "higher", "lower", "neither"
-# What a metric may need beside references and predictions -> the flag that gives it.
+# What a metric may need besides references and predictions -> the flag that gives it.
 NEEDS = {
     "train": "--train", "propensities": "--train", "universe": "--universe", "weights": "--weights",
     "rank weights": "--rank-weights", "texts": "texts in the references", "judge": "pusl judge",

@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 
 class WordTable:
-    """The words of each phrase: a phrase x word matrix, and a 64-bit mask that tells most pairs apart at once."""
+    """The words of each phrase: a phrase x word matrix, and 64-bit masks that rule out most pairs at once."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         sets = Vocabulary("none").encode([phrase.split() for phrase in phrases]).as_sets()
@@ -22,8 +22,8 @@ class WordTable:
         width = int(sets.ids.max(initial=0)) + 1
         self.matrix = csr_array((ones, sets.ids, sets.starts.astype(np.int32)), shape=(len(phrases), width))
         self.sizes = sets.lengths
-        # Two phrases whose masks share no bit share no word; a shared bit has to be looked into, first with
-        # the other masks, which lump the words together in another way.
+        # Two phrases whose masks share no bit share no word. If they share one, the other masks, which group the
+        # words in another way, are compared before the words themselves.
         self.masks = self._masks(sets, sets.ids % 64)
         self.other_masks = self._masks(sets, sets.ids // 64 % 64)
 

@@ -13,7 +13,7 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
 def exit_code(command: Callable[[], int | None], name: str) -> int:
-    """Runs a command; what is the user's to mend becomes one or two lines on stderr, never a traceback."""
+    """Runs a command; an error that the user can fix becomes one or two lines on stderr, never a traceback."""
     try:
         code = command() or 0
         sys.stdout.flush()
@@ -26,7 +26,7 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
     except BrokenPipeError:  # the reader (head, less) has seen enough
         _drop_output()
         return 0
-    except PermissionError as error:  # seen only in the attempt: access lists, network drives
+    except PermissionError as error:  # access lists and network drives show it only now
         print(f"{name}: {error.filename or 'a file'}: no permission ({error.strerror})", file=sys.stderr)
         return 2
     except OSError as error:
@@ -40,5 +40,5 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
 
 
 def _drop_output() -> None:
-    """What is still to be printed goes nowhere, so that Python does not complain while flushing at exit."""
+    """Discards what is not printed yet, so that Python does not fail while flushing at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

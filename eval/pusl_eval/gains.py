@@ -24,7 +24,7 @@ def inverse_propensities(
     """1/p of every label that can be right, and how it was found."""
     model = s.propensity or ("jpv" if training else "none")
     if training is None:
-        # Without a training file nothing is known of propensities, unless the user says that there are none.
+        # Without a training file propensities are unknown, unless the user says that there are none.
         found = np.ones(label_limit) if s.propensity == "none" else None
         return found, {"model": s.propensity, "parameters": {}, "prior": s.prior}
     given = dict(s.propensity_parameters or {})

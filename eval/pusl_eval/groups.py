@@ -27,7 +27,7 @@ class Subset:
     name: str
     kind: str  # "all", "fixed" (narrow, diverse) or "group"
     chosen: Flags | None  # None: every item
-    size: int | None  # None: it cannot be known who belongs to it (no μ), and nobody is chosen
+    size: int | None  # None: unknown without μ; no item is chosen
 
     @property
     def label(self) -> str:
@@ -87,8 +87,8 @@ def subsets_of(sizes: NDArray[np.int64], mu: float | None, groups: Sequence[str 
     """all, narrow (1 ≤ |Y| ≤ 2μ), diverse (|Y| > 2μ), then each group value in alphabetical order."""
     found = [Subset("all", "all", None, len(sizes))]
     if mu is None:
-        nobody = np.zeros(len(sizes), np.bool_)
-        found += [Subset("narrow", "fixed", nobody, None), Subset("diverse", "fixed", nobody, None)]
+        none = np.zeros(len(sizes), np.bool_)
+        found += [Subset("narrow", "fixed", none, None), Subset("diverse", "fixed", none, None)]
     else:
         narrow, diverse = (sizes >= 1) & (sizes <= 2 * mu), sizes > 2 * mu
         found += [Subset("narrow", "fixed", narrow, int(narrow.sum()))]

@@ -27,7 +27,7 @@ _WORDS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0"
 
 @dataclass(slots=True)
 class JudgedItem:
-    """The different keyphrases of one prediction (in order, blanks dropped), each with its verdict."""
+    """The distinct keyphrases of one prediction (in order, blanks dropped), each with its verdict."""
 
     id: str
     keyphrases: list[str]  # as generated, first occurrence
@@ -52,7 +52,7 @@ def judge_scores(
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """G@k, Uni@k and Rel@k (METRICS.md) for all items and for every group.
 
-    N = different keyphrases among the first k of each item, pooled. G@k = yes / N, Uni@k = in the universe / N, Rel@k =
+    N = distinct keyphrases among the first k of each item, pooled. G@k = yes / N, Uni@k = in the universe / N, Rel@k =
     (yes and in the universe) / N. An unanswered keyphrase counts in N and not as a yes; `G@k_max` and `Rel@k_max` are
     the values if every unanswered one were a yes, so the truth lies between. k = None stands for the whole list and is
     named `@all`. Without a universe Uni and Rel are null; so is everything where N = 0. One item has no interval.
@@ -117,7 +117,7 @@ def tally(items: Sequence[JudgedItem], k: Sequence[int | None]) -> Floats:
 
 
 def agreement(first: Pairs, second: Pairs, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
-    """How far two sets of verdicts agree: accuracy and Cohen's kappa with 95% intervals over items.
+    """How well two sets of verdicts agree: accuracy and Cohen's kappa with 95% intervals over items.
 
     Pairs that one side does not have are left out; pairs that one side left unanswered are counted in `n_unanswered`.
     kappa = (p_o - p_e) / (1 - p_e), with p_e from the two sides' own shares of yes; it is null where both sides always
@@ -200,7 +200,7 @@ def read_gold(path: str) -> dict[tuple[str, str], bool]:
             if gold.setdefault(pair, _WORDS[word]) != _WORDS[word]:
                 raise InputError(f"{where}: id {name!r}: {phrase!r} has both a yes and a no; keep one")
     if not gold:
-        raise InputError(f"{path}: holds no verdict")
+        raise InputError(f"{path}: no verdicts found")
     return gold
 
 

@@ -88,7 +88,7 @@ def count_labels(
 
 
 def _distinct(ids: Ints) -> Ints:
-    """The different ids, sorted."""
+    """The distinct ids, sorted."""
     if len(ids) * 8 > int(ids.max(initial=0)):
         return np.flatnonzero(np.bincount(ids)).astype(np.int32)
     return np.unique(ids)

@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 HOT = 5  # interactions
-DIVERSE = 5  # unique keyphrases
+DIVERSE = 5  # distinct keyphrases
 
 
 def laziness(sizes: ArrayLike, interactions: ArrayLike | None = None) -> dict[str, float | int | dict[str, int] | None]:
     """μ, σ and CV = σ/μ of keyphrases per item and, with interactions, the sizes of the four quadrants.
 
-    hot: at least 5 interactions; diverse: at least 5 unique keyphrases. σ is that of the items
+    hot: at least 5 interactions; diverse: at least 5 distinct keyphrases. σ is that of the items
     themselves (not of a sample), and CV is None when no item has a keyphrase.
 
     >>> laziness([1, 3])

@@ -1,7 +1,7 @@
 """Lists of phrases -> integer ids -> which predictions are new, and which are right.
 
-Strings are met once: a table turns each distinct raw string into the id of its normalized form. What
-follows is numpy on blocks of items small enough to stay in the processor's cache.
+Each distinct string is normalized once and gets an id. Everything after that is numpy on ids, in blocks of
+items small enough to stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Ints = NDArray[np.int32]
 Offsets = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-BLANK = -1  # the id of a phrase with nothing in it, and of a place with no phrase
+BLANK = -1  # the id of a blank phrase, and of a place without a phrase
 BLOCK = 1 << 15  # items worked on at once
-MANY = 1 << 20  # phrases from which on importing Arrow pays
+MANY = 1 << 20  # with this many phrases, importing Arrow pays off
 
 
 class Vocabulary(dict[str, int]):
@@ -39,14 +39,14 @@ class Vocabulary(dict[str, int]):
         self.ids: dict[str, int] = {"": BLANK}  # normalized form -> id
 
     def __missing__(self, raw: str) -> int:
-        # The blank takes no number, hence the 1.
+        # The blank has no number of its own, hence the 1.
         found = self.ids.setdefault(normalize(raw, self.how), len(self.ids) - 1)
         self[raw] = found
         return found
 
     @property
     def size(self) -> int:
-        """How many different phrases have an id."""
+        """How many distinct phrases have an id."""
         return len(self.ids) - 1
 
     def phrases(self) -> list[str]:
@@ -64,7 +64,7 @@ class Vocabulary(dict[str, int]):
         return Ragged(flat, starts)
 
     def _encode_many(self, lists: Sequence[Sequence[str]]) -> Ints | None:
-        """The same, with Arrow finding the different strings; None where Arrow is missing or cannot hold them."""
+        """The same, with Arrow finding the distinct strings; None if Arrow is not installed or cannot hold them."""
         try:
             import pyarrow
         except ImportError:
@@ -75,15 +75,15 @@ class Vocabulary(dict[str, int]):
             while some := list(islice(phrases, 4 * MANY)):
                 found = pyarrow.array(some, pyarrow.large_string()).dictionary_encode()
                 if found.null_count:
-                    return None  # a None among the strings: the plain way says so
+                    return None  # a None among the strings: the plain loop raises the error
                 ids = np.fromiter(map(self.__getitem__, found.dictionary.to_pylist()), np.int32)
                 parts.append(ids[found.indices.to_numpy()])
         except (pyarrow.ArrowException, TypeError, ValueError):
-            return None  # no string, or half of a surrogate pair
+            return None  # not a string, or half of a surrogate pair
         return np.concatenate(parts)
 
     def find(self, raw_phrases: Iterable[str]) -> Flags:
-        """For each known phrase, whether it is among `raw_phrases`; a last entry, for BLANK, is False. Gives no ids."""
+        """For each known phrase, whether it is among `raw_phrases`; a last entry, for BLANK, is False. New phrases get no id."""
         flags = np.zeros(self.size + 1, np.bool_)
         ids, how = self.ids, self.how
         for raw in raw_phrases:
@@ -144,7 +144,7 @@ class Ragged:
         return Ragged(self.ids[flags], before[self.starts])
 
     def columns(self, low: int, high: int, width: int) -> Ints:
-        """The first `width` entries of rows low..high, turned: place p of every row is one line, BLANK where none."""
+        """The first `width` entries of rows low..high, transposed: line p holds place p of every row, BLANK where a row is shorter."""
         starts, ends = self.starts[low:high], self.starts[low + 1 : high + 1]
         table = np.full((width, high - low), BLANK, np.int32)  # (width, rows)
         for place in range(width):
@@ -160,7 +160,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Block:
-    """Some items' predictions, place by place: `ids[p, i]` is what stands at place p of item low + i."""
+    """Some items' predictions, place by place: `ids[p, i]` is the phrase at place p of item low + i."""
 
     low: int
     high: int
@@ -181,7 +181,7 @@ def match(references: Ragged, predictions: Ragged, width: int, size: int = BLOCK
     ([True, False, True, True], [True, False, False, True])
     """
     items = len(references.starts) - 1
-    for low in range(0, max(1, items), size):  # no items are one empty block
+    for low in range(0, max(1, items), size):  # no items: one empty block
         high = min(low + size, items)
         ids = predictions.columns(low, high, width)
         first = ids != BLANK

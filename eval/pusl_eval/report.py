@@ -222,7 +222,7 @@ def _curves(results: Results, ks: Sequence[int], marks: Mapping[str, float]) -> 
     names = [*results, "ceiling (B@k)"]
     figures = [
         ("B@k", "right phrases per phrase asked for", chart("B", charts.percent, "ceiling (B@k)")),
-        ("#K@k", "different phrases given", chart("K", charts.plain, None)),
+        ("#K@k", "distinct phrases given", chart("K", charts.plain, None)),
         ("P@k", "right phrases per phrase given: favors systems that stop early", chart("P", charts.percent, None)),
     ]
     return f"<h2>How far each system goes</h2>{charts.legend(names)}{_row(figures)}"
@@ -249,7 +249,7 @@ def _groups(results: Results, k: int) -> str:
 
     figures = [
         (f"B@{k}", "narrow: at most 2μ labels; diverse: more", chart("B", charts.percent)),
-        (f"#K@{k}", "different phrases given", chart("K", charts.plain)),
+        (f"#K@{k}", "distinct phrases given", chart("K", charts.plain)),
     ]
     return f"<h2>Narrow and diverse items</h2>{charts.legend(list(results))}{_row(figures)}"
 

@@ -14,7 +14,7 @@ Intervals = dict[str, list[float] | None]  # [low, high] for every mean over ite
 
 
 class ItemCounts(TypedDict):
-    """How many items stand behind the numbers."""
+    """How many items the numbers are based on."""
 
     n_items: int  # references in the file
     n_without_references: int  # of these, items whose keyphrases are all blank: left out where Y is needed

@@ -19,7 +19,7 @@ LARGEST_K = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything beside references, predictions and k. Sources are paths or Python objects."""
+    """Everything besides references, predictions and k. Sources are paths or Python objects."""
 
     train: Source | None = None  # training examples: μ, bins, propensities, New@k, seen/unseen
     universe: str | Path | Iterable[str] | None = None  # real queries or labels, for Uni@k

@@ -22,7 +22,7 @@ LONGEST_CUT = 100  # the cap of O in P@O, R@O and F1@O
 
 @dataclass(frozen=True)
 class Gains:
-    """What a phrase is worth, by phrase id; None where the user gave nothing to know it from."""
+    """What a phrase is worth, by phrase id; None where nothing was given to compute it from."""
 
     inverse_propensity: Floats | None = None
     weight: Floats | None = None
@@ -33,7 +33,7 @@ class Gains:
 
 @dataclass
 class Tally:
-    """Per item, within the first k places: arrays with one entry per item, None where it cannot be known."""
+    """Per item, within the first k places: arrays with one entry per item, None where it is unknown."""
 
     k: int  # 0 where the cut is O (the item's own number of references) or M (all predictions)
     size: Ints  # |Y|

@@ -73,7 +73,7 @@ def _ahead(systems: Systems, first: str, second: str, gaps: Gaps, k: int) -> lis
         ]
     lead = f"{first} is ahead of {second}: {scores}, {_points(difference)} points"
     if not span:
-        return [f"{lead}; without bootstrap draws nobody knows how sure that is.", *_cost(best, other, k),
+        return [f"{lead}; without bootstrap draws there is no telling whether that is chance.", *_cost(best, other, k),
                 "Next: run again with --bootstrap 1000."]  # fmt: skip
     lead += f" (95% interval {_points(span[0])} to {_points(span[1])})"
     if span[0] > 0:
