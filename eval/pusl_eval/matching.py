@@ -83,7 +83,7 @@ class Vocabulary(dict[str, int]):
         return np.concatenate(parts)
 
     def find(self, raw_phrases: Iterable[str]) -> Flags:
-        """For each known phrase, whether it is among `raw_phrases`; a last entry, for BLANK, is False. New phrases get no id."""
+        """For each known phrase, whether it is among `raw_phrases`; the last entry (BLANK) is False. Adds no ids."""
         flags = np.zeros(self.size + 1, np.bool_)
         ids, how = self.ids, self.how
         for raw in raw_phrases:
@@ -144,7 +144,7 @@ class Ragged:
         return Ragged(self.ids[flags], before[self.starts])
 
     def columns(self, low: int, high: int, width: int) -> Ints:
-        """The first `width` entries of rows low..high, transposed: line p holds place p of every row, BLANK where a row is shorter."""
+        """The first `width` entries of rows low..high, transposed: line p holds place p of every row, else BLANK."""
         starts, ends = self.starts[low:high], self.starts[low + 1 : high + 1]
         table = np.full((width, high - low), BLANK, np.int32)  # (width, rows)
         for place in range(width):
