@@ -24,8 +24,8 @@ Choices = Sequence[str] | Callable[[], Sequence[str]] | None
 
 # Help of options that several configs have: the same words for the same thing.
 THREADS = "CPU threads per process"
-PRECISION = "number format of the model"
-PRECISIONS = ("fp32", "int8")
+PRECISION = "number format of the model (default: bf16 on GPUs that have it, else fp32); tf32 needs a GPU, int8 a CPU"
+PRECISIONS = ("fp32", "tf32", "bf16", "int8")
 DEVICE = "where the model runs: cpu, cuda, cuda:N, mps or auto, which takes a GPU if there is one"
 
 

@@ -8,18 +8,15 @@ float16 is not offered: the activations of T5 overflow it.
 
 from __future__ import annotations
 
+import os
 import sys
 from ctypes.util import find_library
 from glob import glob
 from typing import Any
 
+from pusl.config import PRECISIONS
 from pusl_eval.files import InputError
 
-PRECISIONS = ("fp32", "tf32", "bf16", "int8")
-DEVICE_HELP = "cpu, cuda, cuda:1, mps or auto (default: auto, a GPU if there is one)"
-PRECISION_HELP = (
-    "arithmetic of the model (default: bf16 on GPUs that have it, else fp32); tf32 needs a CUDA GPU, int8 a CPU"
-)
 DRIVERS = ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/dev/dxg", "/dev/kfd")  # Linux, Jetson, WSL, ROCm
 
 
@@ -99,10 +96,28 @@ def weight_type(precision: str) -> Any:
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
-def gpu_count(device: str) -> int:
-    """GPUs that `--workers` may use: all of them for `cuda`, one for `cuda:1` or `mps`, none for the CPU."""
-    if device == "cuda":
-        import torch
+def worker_environment(number: int, gpus: int) -> dict[str, str]:
+    """The environment of the process with this number: the GPUs are dealt out one after the other.
 
-        return torch.cuda.device_count()
-    return 0 if device == "cpu" else 1
+    >>> worker_environment(5, 0)
+    {}
+    """
+    if not gpus:
+        return {}
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return {"CUDA_VISIBLE_DEVICES": (visible or [str(i) for i in range(gpus)])[number % gpus].strip()}
+
+
+def ends_process(error: BaseException) -> bool:
+    """Whether a CUDA error leaves the process unusable, so that another one must take over its work."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return "OutOfMemoryError" not in kinds and ("AcceleratorError" in kinds or "CUDA error" in str(error))
+
+
+def gpu_count(device: str) -> int:
+    """GPUs to deal out to worker processes: all of them for `cuda`; a device that was named is used as it is."""
+    if device != "cuda":
+        return 0
+    import torch
+
+    return torch.cuda.device_count()

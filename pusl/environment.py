@@ -41,6 +41,8 @@ def hardware() -> dict[str, str]:
     """Cores, memory, and the accelerators torch sees."""
     import torch
 
+    from pusl.devices import resolve_device, resolve_precision
+
     found = {"system": f"{platform.system()} {platform.release()} {platform.machine()}", "cores": str(os.cpu_count())}
     if hasattr(os, "sysconf"):
         found["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
@@ -48,6 +50,8 @@ def hardware() -> dict[str, str]:
     found["threads"] = str(torch.get_num_threads())
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     found["gpus"] = ", ".join(gpus) or "none"
+    device = resolve_device()
+    found["device"] = f"{device}, in {resolve_precision(None, device)} unless told otherwise"
     return found
 
 

@@ -162,7 +162,8 @@ def score_catalog(
     output: str | os.PathLike[str],
     *,
     calibrate: str | os.PathLike[str] | None = None,
-    precision: str = "fp32",
+    precision: str | None = None,
+    device: str = "auto",
     threads: int = 1,
     columns: Columns = STANDARD,
     shard_size: int = SHARD_SIZE,
@@ -176,7 +177,7 @@ def score_catalog(
 
     With `calibrate`, a file with references, each row also has the probabilities that its phrases are right.
     """
-    recipe = ModelRecipe(os.path.abspath(model), precision, threads)
+    recipe = ModelRecipe(os.path.abspath(model), precision, threads, device=device)
     input, output, candidates = (storage.plain_path(path) for path in (input, output, candidates))
     if output in (input, candidates):
         raise InputError(f"--output {output}: is an input; name another file")

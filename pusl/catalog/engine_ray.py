@@ -88,14 +88,22 @@ def run_on_ray(
     address: str | None = None,
     workers: int | None = None,
     cpus: float = 1.0,
-    gpus: float = 0.0,
+    gpus: float | None = None,
 ) -> Reports:
-    """Yields (chunk, report) as shards are finished. Connects to `address`, or starts Ray on this machine."""
+    """Yields (chunk, report) as shards are finished. Connects to `address`, or starts Ray on this machine.
+
+    `gpus` per worker: by default one where the cluster has GPUs, unless the job runs on the CPU.
+    """
     ray = _connect(address)
     if not open_source(job.input, job.columns).seekable:
         job = replace(job, input=unpack_beside(job.input, folder))
     available = ray.cluster_resources()
-    fit = available.get("GPU", 0) / gpus if gpus else available.get("CPU", 1) / cpus
+    there = available.get("GPU", 0)
+    if gpus is None:
+        gpus = 1.0 if there and getattr(job.spec, "device", "cpu") != "cpu" else 0.0
+    if gpus > there:
+        raise InputError(f"--gpus-per-worker {gpus:g}: the Ray cluster has {there:g} GPUs")
+    fit = there / gpus if gpus else available.get("CPU", 1) / cpus
     size = max(1, workers or int(fit))
     run = uuid.uuid4().hex[:8]
     notes = (chunk.note() for chunk in chunks)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from pusl.devices import ends_process, worker_environment
 from pusl.process import prepare_process
 from pusl_eval.files import InputError
 
@@ -33,14 +34,18 @@ class WorkerFailed(RuntimeError):
 
 
 def run_tasks(
-    start: Callable[[], Callable[[Any], Any]], tasks: Iterable[Any], count: int, threads: int | None = None
+    start: Callable[[], Callable[[Any], Any]],
+    tasks: Iterable[Any],
+    count: int,
+    threads: int | None = None,
+    gpus: int = 0,
 ) -> Iterator[tuple[Any, Any]]:
     """Yields (task, result) in order of completion. `start` runs once in each process and gives the worker function.
 
     `start` and the tasks are pickled; processes are spawned, so nothing of the parent leaks into them.
-    `threads`: torch's, in each process.
+    `threads`: torch's, in each process. `gpus`: the processes take these GPUs in turn, each sees only its own.
     """
-    pool = _Pool(start, threads)
+    pool = _Pool(start, threads, gpus)
     waiting = iter(tasks)
     try:
         exhausted = False
@@ -62,25 +67,34 @@ _END = object()
 
 
 class _Worker:
-    def __init__(self, start: Callable[[], Callable[[Any], Any]], threads: int | None) -> None:
+    def __init__(self, start: Callable[[], Callable[[Any], Any]], threads: int | None, number: int, gpus: int) -> None:
+        self.number = number
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_live, args=(theirs, start, threads), daemon=True)
+        self.process = context.Process(
+            target=_live, args=(theirs, start, threads, worker_environment(number, gpus)), daemon=True
+        )
         self.process.start()
         theirs.close()
 
 
 class _Pool:
-    def __init__(self, start: Callable[[], Callable[[Any], Any]], threads: int | None) -> None:
-        self.start, self.threads = start, threads
+    def __init__(self, start: Callable[[], Callable[[Any], Any]], threads: int | None, gpus: int) -> None:
+        self.start, self.threads, self.gpus = start, threads, gpus
         self.idle: list[_Worker] = []
         self.busy: dict[Any, tuple[_Worker, Any, int]] = {}  # pipe -> worker, task, attempt
 
     def give(self, task: Any, attempt: int) -> None:
-        worker = self.idle.pop() if self.idle else _Worker(self.start, self.threads)
+        worker = self.idle.pop() if self.idle else self._new()
         with contextlib.suppress(OSError):  # it has just died: `collect` sees that
             worker.pipe.send(task)
         self.busy[worker.pipe] = (worker, task, attempt)
+
+    def _new(self) -> _Worker:
+        """A process with the smallest free number: one that replaces a dead process takes its GPU."""
+        taken = {entry[0].number for entry in self.busy.values()}
+        number = next(i for i in range(len(taken) + 1) if i not in taken)
+        return _Worker(self.start, self.threads, number, self.gpus)
 
     def collect(self) -> Iterator[tuple[Any, Any]]:
         for pipe in wait(list(self.busy)):
@@ -115,8 +129,11 @@ class _Pool:
         worker.process.join()
 
 
-def _live(pipe: Connection, start: Callable[[], Callable[[Any], Any]], threads: int | None) -> None:
+def _live(
+    pipe: Connection, start: Callable[[], Callable[[Any], Any]], threads: int | None, environment: dict[str, str]
+) -> None:
     """A worker's life: start once, then a result for each task until the pipe closes."""
+    os.environ.update(environment)  # before torch looks for GPUs
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_follow_parent, daemon=True).start()
     work: Callable[[Any], Any] | None = None
@@ -132,7 +149,10 @@ def _live(pipe: Connection, start: Callable[[], Callable[[Any], Any]], threads: 
             answer = ("done", work(task))
         except InputError as error:
             answer = ("input", str(error))
-        except Exception:
+        except Exception as error:
+            if ends_process(error):
+                traceback.print_exc()
+                os._exit(1)  # a new process does the task again
             answer = ("failed", traceback.format_exc())
         try:
             pipe.send(answer)

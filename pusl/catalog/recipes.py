@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pusl.decoding.calibration import Calibration
+from pusl.devices import resolve_device, resolve_precision
 from pusl.fusion.folder import generator_folders, is_fused
 from pusl_eval.files import InputError, Row, check_input
 
@@ -44,12 +45,13 @@ class ModelRecipe:
     """A trained model folder, and how to load it."""
 
     model: str
-    precision: str = "fp32"
+    precision: str | None = None  # None: the device's default
     threads: int = 1
     universe: str | None = None
     explain: bool = False
     calibration: Calibration | None = None
     predictions: tuple[tuple[str, str], ...] = ()  # of a fused model's sources: name, file
+    device: str = "auto"
 
     def load(self) -> Predictor:
         """The generator with its universe bound to it."""
@@ -57,7 +59,8 @@ class ModelRecipe:
 
         more: Row = {"predictions": dict(self.predictions)} if self.predictions else {}
         return KeyphraseGenerator.from_pretrained(
-            self.model, precision=self.precision, universe=self.universe, calibration=self.calibration, **more,
+            self.model, device=self.device, precision=self.precision, universe=self.universe,
+            calibration=self.calibration, **more,
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -83,8 +86,10 @@ class ModelRecipe:
         code = hashlib.blake2b(digest_size=16)
         for path in sorted(paths):
             code.update(f"{path.relative_to(folder)} {file_fingerprint(path)}\n".encode())
+        device = resolve_device(self.device)
         facts: Row = {
-            "digest": code.hexdigest(), "precision": self.precision, "threads": self.threads, "device": device(),
+            "digest": code.hexdigest(), "precision": resolve_precision(self.precision, device),
+            "threads": self.threads, "device": device,
         }  # fmt: skip
         if self.predictions:
             facts["predictions"] = {name: file_fingerprint(check_input(path)) for name, path in self.predictions}
@@ -97,11 +102,6 @@ class ModelRecipe:
     def weight(self) -> int:
         """The size of the weight files."""
         return sum(path.stat().st_size for path in Path(self.model).rglob("*.safetensors"))
-
-
-def device() -> str:
-    """`cuda` or `cpu`, found out without loading torch into a process that only reads and writes."""
-    return "cuda" if os.path.exists("/dev/nvidia0") and os.environ.get("CUDA_VISIBLE_DEVICES") != "" else "cpu"
 
 
 def file_fingerprint(path: str | os.PathLike[str]) -> str:

@@ -21,8 +21,9 @@ import numpy as np
 from pusl.catalog import storage
 from pusl.catalog.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
 from pusl.catalog.processes import run_tasks
-from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor, device
+from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor
 from pusl.catalog.shards import Chunk, Item, Source, open_source
+from pusl.devices import gpu_count, resolve_device
 from pusl.examples import STANDARD, Columns
 from pusl.process import torch_threads
 from pusl_eval.files import InputError, Row, kind_of
@@ -162,7 +163,8 @@ def generate_catalog(
     universe: str | os.PathLike[str] | None = None,
     calibrate: str | os.PathLike[str] | None = None,
     predictions: Mapping[str, str] | None = None,
-    precision: str = "fp32",
+    precision: str | None = None,
+    device: str = "auto",
     threads: int = 1,
     columns: Columns = STANDARD,
     shard_size: int = SHARD_SIZE,
@@ -186,7 +188,9 @@ def generate_catalog(
     if isinstance(model, (str, os.PathLike)):
         phrases = os.path.abspath(universe) if universe else None
         files = tuple(sorted((name, os.path.abspath(path)) for name, path in (predictions or {}).items()))
-        model = ModelRecipe(os.path.abspath(model), precision, threads, phrases, explain, predictions=files)
+        model = ModelRecipe(
+            os.path.abspath(model), precision, threads, phrases, explain, predictions=files, device=device
+        )
     input, output = storage.plain_path(input), storage.plain_path(output)
     if complete and not isinstance(model, ModelRecipe):
         raise InputError("--complete needs a trained model: an LLM is not told what an item has already")
@@ -245,7 +249,9 @@ def run_catalog(
     model, folder = job.spec, WorkFolder(output)
     if workers is None:
         # Any other generator (an LLM client) is not made faster by processes.
-        workers = fitting_workers(model.weight(), source.estimate(shard_size)) if isinstance(model, ModelRecipe) else 1
+        shards, workers = source.estimate(shard_size), 1
+        if isinstance(model, ModelRecipe):
+            workers = fitting_workers(model.weight(), shards, resolve_device(model.device))
     began = time.monotonic()
     if strict:
         check_all(source, shard_size)
@@ -366,15 +372,19 @@ class _Run:
 def run_here(job: ShardJob, chunks: Iterable[Chunk], folder: WorkFolder, workers: int) -> Reports:
     """Shards on this machine: in this process, or in `workers` others. Parts are written by this one."""
     computed: Iterator[tuple[Chunk, bytes]]
-    computed = run_tasks(job.start, chunks, workers, job.threads) if workers > 1 else _in_process(job, chunks)
+    if workers > 1:
+        gpus = gpu_count(resolve_device(job.spec.device)) if isinstance(job.spec, ModelRecipe) else 0
+        computed = run_tasks(job.start, chunks, workers, job.threads, gpus)
+    else:
+        computed = _in_process(job, chunks)
     for chunk, content in computed:
         yield chunk, folder.write_part(chunk.index, content)
 
 
-def fitting_workers(model_bytes: int, shards: float) -> int:
-    """Processes that fill the cores, as far as memory and the number of shards allow; one where there is a GPU."""
-    if device() == "cuda":
-        return 1
+def fitting_workers(model_bytes: int, shards: float, device: str = "cpu") -> int:
+    """Processes that fill the cores, as far as memory and the number of shards allow; one for each GPU."""
+    if device != "cpu":
+        return max(1, min(gpu_count(device), int(shards)))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")

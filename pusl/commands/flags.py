@@ -37,14 +37,17 @@ def add_device(parser: Arguments) -> None:
 
 def add_precision(parser: Arguments) -> None:
     """`--precision NAME`."""
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help=f"{PRECISION} (default: fp32)")
+    parser.add_argument("--precision", choices=PRECISIONS, help=PRECISION)
 
 
 def add_speed(parser: Arguments) -> None:
-    """How a catalog is worked through: batches, precision, processes, threads, shards, progress."""
+    """How a catalog is worked through: batches, device, precision, processes, threads, shards, progress."""
     parser.add_argument("--batch-size", type=integer(1), default=64, metavar="N", help="items per batch (default: 64)")
+    add_device(parser)
     add_precision(parser)
-    parser.add_argument("--workers", type=integer(1), metavar="N", help="processes (default: by cores and memory)")
+    parser.add_argument(
+        "--workers", type=integer(1), metavar="N", help="processes (default: by cores and memory, or one per GPU)"
+    )
     add_threads(parser, default=1)
     parser.add_argument(
         "--shard-size", type=integer(1), metavar="N", help="items that a killed run may lose (default: 512)"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_columns, add_force, add_precision, add_seed, add_threads, integer
+from pusl.commands.flags import add_columns, add_device, add_force, add_precision, add_seed, add_threads, integer
 from pusl.examples import Columns
 from pusl_eval.files import InputError
 
@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-ablation", action="store_true", help="skip the table of rankings with each source left out"
     )
+    add_device(parser)
     add_precision(parser)
     add_threads(parser)
     add_seed(parser)
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     prepare_process(args.threads, keep_memory=True)
     fuse(
         args.train, args.dev, args.sources, args.out, columns=Columns(**names), depth=args.depth,
-        dev_items=args.dev_items, precision=args.precision, seed=args.seed,
+        dev_items=args.dev_items, precision=args.precision, device=args.device, seed=args.seed,
         ablate=not args.no_ablation, force=args.force,
     )  # fmt: skip
     print(f"{args.out}: ready for pusl generate, pusl serve and KeyphraseGenerator.from_pretrained")

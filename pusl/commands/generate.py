@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_speed(speed)
     speed.add_argument("--engine", choices=ENGINES, default="local", help="where it runs (default: local)")
     speed.add_argument("--address", metavar="HOST:PORT", help="Ray cluster (default: start one on this machine)")
-    speed.add_argument("--gpus-per-worker", type=float, default=0.0, metavar="X", help="per Ray worker (default: 0)")
+    speed.add_argument("--gpus-per-worker", type=float, metavar="X", help="for Ray (default: 1 where there are GPUs)")
     llm = parser.add_argument_group("language model (--llm)")
     add_flags(llm, LLMSettings, skip=("model", "temperature"))
     llm.add_argument("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite next to the output)")
@@ -148,7 +148,8 @@ def _generate(args: argparse.Namespace) -> None:
     summary = generate_catalog(
         _model(args), args.input, args.output, args.k, complete=args.complete, explain=args.explain,
         universe=args.universe, calibrate=args.calibrate,
-        predictions=named_files(args.source or [], "--source"), precision=args.precision, threads=args.threads,
+        predictions=named_files(args.source or [], "--source"), precision=args.precision,
+        device=args.device, threads=args.threads,
         columns=Columns(**names), shard_size=shard_size, workers=args.workers, engine=args.engine,
         engine_options=engine_options, strict=args.strict, force=args.force, progress=not args.quiet,
         strategy=args.strategy, allow_repeats=args.allow_repeats, vocabulary=args.vocabulary,

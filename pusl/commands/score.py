@@ -53,6 +53,7 @@ def _score(args: argparse.Namespace) -> None:
     names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
     summary = score_catalog(
         args.model, args.input, args.candidates, args.output, calibrate=args.calibrate, precision=args.precision,
+        device=args.device,
         threads=args.threads, columns=Columns(**names), shard_size=args.shard_size or SHARD_SIZE,
         workers=args.workers, batch_size=args.batch_size, strict=args.strict, force=args.force,
         progress=not args.quiet,

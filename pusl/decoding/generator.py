@@ -247,12 +247,10 @@ class KeyphraseGenerator:
             return self.engine.decode_sequences(source, rules, **options)
         return decode_sequences(self.engine, source, rules, **options)
 
-    def _find(
-        self, source: list[list[int]], rules: Rules, plan: Callable[[int], Plan], **options: Any
-    ) -> Sequence[Plan]:
+    def _find(self, source: list[list[int]], rules: Rules, plan: Callable[[int], Plan], **options: Any) -> list[Any]:
         if isinstance(self.engine, DeviceEngine):
             return self.engine.search_phrases(source, rules, plan, **options)
-        return search_phrases(self.engine, source, rules, plan, **options)
+        return list(search_phrases(self.engine, source, rules, plan, **options))
 
     def _rules(self, k: int) -> Rules:
         return Rules(self.tokens, self.paradigm.endless, k, self.max_phrase_tokens, self.banned)

@@ -93,7 +93,7 @@ class FusedGenerator:
         folder: str | Path,
         *,
         device: str | None = None,
-        precision: str = "fp32",
+        precision: str | None = None,
         universe: Universe | str | Path | None = None,
         calibration: Calibration | None = None,
         predictions: Mapping[str, str | Path] | None = None,

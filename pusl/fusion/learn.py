@@ -99,7 +99,8 @@ def fuse(
     columns: Columns | None = None,
     depth: int | None = None,
     dev_items: int = DEV_ITEMS,
-    precision: str = "fp32",
+    precision: str | None = None,
+    device: str | None = None,
     seed: int = 0,
     ablate: bool = True,
     force: bool = False,
@@ -117,7 +118,7 @@ def fuse(
         memory = _timed("memory", lambda: Memory(items))
         memory.save(folder / "memory")
         save_labels(folder, memory.labels)
-        made = [_make(spec, memory, folder, precision) for spec in specs]
+        made = [_make(spec, memory, folder, precision, device) for spec in specs]
         pooler = Pooler(memory, made, depth)
         ranker, told, report = _learn(pooler, labeled, dev, dev_items, mu, seed, ablate)
         ranker.save(folder / "ranker.npz")
@@ -162,7 +163,7 @@ def read_labeled(path: str | Path, columns: Columns | None = None) -> list[Label
     return [(item.id, item.text, item.keyphrases) for item in found if any(map(str.strip, item.keyphrases))]
 
 
-def _make(spec: SourceSpec, memory: Memory, folder: Path, precision: str) -> Source:
+def _make(spec: SourceSpec, memory: Memory, folder: Path, precision: str | None, device: str | None) -> Source:
     """Trains or copies one source into the folder and loads it."""
     place = folder / "sources" / spec.name
     if spec.kind == "text":
@@ -175,7 +176,7 @@ def _make(spec: SourceSpec, memory: Memory, folder: Path, precision: str) -> Sou
     place.parent.mkdir(exist_ok=True)
     if spec.kind == GENERATOR:
         assert spec.path is not None
-        model = KeyphraseGenerator.from_pretrained(spec.path, precision=precision)
+        model = KeyphraseGenerator.from_pretrained(spec.path, precision=precision, device=device)
         if not isinstance(model, KeyphraseGenerator):
             raise InputError(f"--sources {spec.name}={spec.path}: is a fused model itself; name its sources")
         place.mkdir()

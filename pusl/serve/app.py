@@ -29,6 +29,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
 from pusl import __version__
+from pusl.devices import gpu_count, resolve_device, worker_environment
 from pusl.serve.batching import Batcher, Closed, QueueFull, Ticket, WorkerLost
 from pusl.serve.gateway import Gateway, Problem, Telemetry, set_up_logs
 from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse
@@ -53,14 +54,18 @@ class Service:
         self.on_failure: Callable[[], None] = lambda: None  # called if the model cannot be loaded
         self.info: dict[str, Any] = {}
         threads = config.threads or max(1, (os.cpu_count() or 1) // config.workers)
-        settings = {"model": config.model, "universe": config.universe, "precision": config.precision}
+        settings = {name: getattr(config, name) for name in ("model", "universe", "precision", "device")}
         self._settings = {**settings, "threads": threads, "batch_size": config.max_batch}
         self.workers: list[Worker] = []
 
     async def start(self) -> None:
         """Loads the model in every worker. Until then the service is alive but not ready."""
         config = self.config
-        self.workers = [Worker(self._settings, hang_after=max(60.0, 4 * config.timeout)) for _ in range(config.workers)]
+        gpus = gpu_count(resolve_device(config.device)) if config.workers > 1 else 0
+        self.workers = [
+            Worker(self._settings, max(60.0, 4 * config.timeout), worker_environment(number, gpus))
+            for number in range(config.workers)
+        ]
         self._idle: asyncio.Queue[Worker] = asyncio.Queue()
         self.batcher = Batcher(
             self._run, max_batch=config.max_batch, max_wait=config.max_wait_ms / 1000, max_queue=config.max_queue,

@@ -22,13 +22,16 @@ class Inference:
         self,
         model: str,
         universe: str | None = None,
-        precision: str = "fp32",
+        precision: str | None = None,
+        device: str = "auto",
         batch_size: int = 32,
     ) -> None:
         from pusl.decoding.generator import KeyphraseGenerator
 
         self.name = Path(model).resolve().name
-        self.generator = KeyphraseGenerator.from_pretrained(model, precision=precision, universe=universe)
+        self.generator = KeyphraseGenerator.from_pretrained(
+            model, device=device, precision=precision, universe=universe
+        )
         self.batch_size = batch_size
         self.generator.generate(["warm up"], 1)
 
@@ -47,6 +50,8 @@ class Inference:
             "strategies": {name: STRATEGY_HELP.get(name, "") for name in STRATEGIES if name in paradigm.strategies},
             "vocabularies": list(VOCABULARIES) if self.generator.universe is not None else ["open"],
             "scores": "log-probability",
+            "device": str(self.generator.engine.device),
+            "precision": self.generator.precision,
             "defaults": {
                 "k": int(self.generator.checkpoint.defaults.get("k") or 10),
                 "strategy": paradigm.choose_strategy(None),

@@ -6,7 +6,8 @@ import dataclasses
 import os
 from pathlib import Path
 
-from pusl.config import PRECISION, PRECISIONS, THREADS, option
+from pusl.config import DEVICE, PRECISION, PRECISIONS, THREADS, option
+from pusl.devices import resolve_device, resolve_precision
 from pusl_eval.files import InputError, check_input
 
 
@@ -18,7 +19,8 @@ class ServeConfig:
     host: str = option("127.0.0.1", "address to listen on; any but a loopback address lets other machines connect")
     port: int = option(8000, "port to listen on; 0 picks a free one and prints it", minimum=0)
     universe: str | None = option(None, "file of real queries or labels, for the vocabularies `prefer` and `closed`")
-    precision: str = option("fp32", PRECISION, choices=PRECISIONS)
+    device: str = option("auto", DEVICE)
+    precision: str | None = option(None, PRECISION, choices=PRECISIONS)
     workers: int = option(1, "model processes", minimum=1)
     threads: int | None = option(None, THREADS + " (default: cores / workers)", minimum=1)
     max_batch: int = option(32, "texts per batch", minimum=1)
@@ -58,4 +60,5 @@ def check_config(config: ServeConfig) -> ServeConfig:
         raise InputError(f"--port {config.port}: expected a port from 0 to 65535")
     if config.universe is not None:
         check_input(config.universe)
+    resolve_precision(config.precision, resolve_device(config.device))
     return config

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
+from pusl.devices import ends_process
 from pusl.process import prepare_process
 from pusl.serve.batching import WorkerLost
 from pusl_eval.files import InputError
@@ -35,8 +36,10 @@ class WorkerError(Exception):
 class Worker:
     """A model process, as the web process sees it."""
 
-    def __init__(self, settings: Mapping[str, Any], hang_after: float = 300.0) -> None:
-        self.settings, self.hang_after = dict(settings), hang_after
+    def __init__(
+        self, settings: Mapping[str, Any], hang_after: float = 300.0, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.settings, self.hang_after, self.environment = dict(settings), hang_after, dict(environment or {})
         self.info: dict[str, Any] = {}
         self.restarts = -1
         self._process: asyncio.subprocess.Process | None = None
@@ -51,7 +54,7 @@ class Worker:
         """Starts the process and waits until the model is loaded and warm."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pusl.serve.worker", json.dumps(self.settings),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env={**os.environ, **self.environment},
             start_new_session=True,  # Ctrl-C must not reach it before the queue is empty
         )  # fmt: skip
         self.restarts += 1
@@ -147,6 +150,8 @@ def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: Binary
             send({"error": str(error), "kind": "input"})
         except Exception as error:
             send({"error": _where(error), "kind": "internal"})
+            if ends_process(error):
+                return  # a CUDA error that stays: the service starts another process
 
 
 def _where(error: Exception) -> str:

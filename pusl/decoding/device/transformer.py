@@ -46,9 +46,15 @@ class Layer:
     qkv: Tensor
     out: Tensor
     feed: Feed
-    cross_q: Tensor | None = None
-    cross_kv: Tensor | None = None
-    cross_out: Tensor | None = None
+
+
+@dataclass
+class CrossLayer(Layer):
+    """A decoder layer, which also looks at the text."""
+
+    cross_q: Tensor
+    cross_kv: Tensor
+    cross_out: Tensor
 
 
 class DeviceT5:
@@ -68,7 +74,7 @@ class DeviceT5:
             self.embedding = model.get_input_embeddings().weight.detach().to(dtype)
             self.encoder = [self._layer(block, config) for block in model.encoder.block]
             memory_norm = model.encoder.final_layer_norm.weight
-            self.decoder = [self._layer(block, config, memory_norm) for block in model.decoder.block]
+            self.decoder = [self._cross_layer(block, config, memory_norm) for block in model.decoder.block]
             scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
             head = model.lm_head.weight.float() * (model.decoder.final_layer_norm.weight.float() * scale)
             # CUDA adds up bfloat16 products in float32 and can return them so; elsewhere float32 goes in.
@@ -87,7 +93,7 @@ class DeviceT5:
         weight = torch.cat([part.detach().float() for part in weights])
         return (weight if norm is None else weight * norm.float()).to(self.dtype).t().contiguous()
 
-    def _layer(self, block: Any, config: Any, memory_norm: Tensor | None = None) -> Layer:
+    def _layer(self, block: Any, config: Any) -> Layer:
         own, dense = block.layer[0].SelfAttention, block.layer[-1].DenseReluDense
         wide = [dense.wi_0.weight, dense.wi_1.weight] if config.is_gated_act else [dense.wi.weight]
         feed = Feed(
@@ -97,13 +103,18 @@ class DeviceT5:
             gated=config.is_gated_act,
         )
         qkv = self._fold([own.q.weight, own.k.weight, own.v.weight], block.layer[0].layer_norm.weight)
-        layer = Layer(qkv, self._fold([own.o.weight]), feed)
-        if memory_norm is not None:
-            cross = block.layer[1].EncDecAttention
-            layer.cross_q = self._fold([cross.q.weight], block.layer[1].layer_norm.weight)
-            layer.cross_kv = self._fold([cross.k.weight, cross.v.weight], memory_norm)
-            layer.cross_out = self._fold([cross.o.weight])
-        return layer
+        return Layer(qkv, self._fold([own.o.weight]), feed)
+
+    def _cross_layer(self, block: Any, config: Any, memory_norm: Tensor) -> CrossLayer:
+        own, cross = self._layer(block, config), block.layer[1].EncDecAttention
+        return CrossLayer(
+            own.qkv,
+            own.out,
+            own.feed,
+            cross_q=self._fold([cross.q.weight], block.layer[1].layer_norm.weight),
+            cross_kv=self._fold([cross.k.weight, cross.v.weight], memory_norm),
+            cross_out=self._fold([cross.o.weight]),
+        )
 
     def norm(self, x: Tensor) -> Tensor:
         """T5's norm without its weight."""
