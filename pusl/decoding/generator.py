@@ -198,10 +198,10 @@ class KeyphraseGenerator:
 
     def score(
         self,
-        texts: Sequence[str],
-        candidates: Sequence[str] | Sequence[Sequence[str]],
+        texts: str | Iterable[str],
+        candidates: Iterable[str] | Iterable[Iterable[str]],
         *,
-        known: Sequence[Sequence[str]] | None = None,
+        known: Iterable[Iterable[str]] | None = None,
         batch_size: int = 64,
         calibration: Calibration | None = None,
     ) -> list[PhraseScores]:

@@ -14,13 +14,14 @@ What is computed, by paradigm (the numbers that `generate` reports for the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from pusl.decoding import inputs
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine, Pool, padded
 from pusl.tokenizer import encode_keyphrases, encode_texts
@@ -78,7 +79,7 @@ class PhraseTree:
         return -(-len(self) // COLUMNS)
 
 
-def candidate_lists(candidates: Sequence[str] | Sequence[Sequence[str]], texts: int) -> list[list[str]]:
+def candidate_lists(candidates: Iterable[str] | Iterable[Iterable[str]], texts: int) -> list[list[str]]:
     """One list per text, from one list for all or one for each.
 
     >>> candidate_lists(["cat", "dog"], 2), candidate_lists([["cat"], []], 2)
@@ -86,26 +87,27 @@ def candidate_lists(candidates: Sequence[str] | Sequence[Sequence[str]], texts: 
     """
     if isinstance(candidates, str):
         raise InputError("candidates must be a list of phrases, or one list of phrases per text")
-    if len(candidates) and all(isinstance(phrase, str) for phrase in candidates):
-        return [list(candidates)] * texts  # type: ignore[arg-type]
-    lists = [list(phrases) for phrases in candidates]
-    if len(lists) != texts:
-        raise InputError(f"candidates has {len(lists)} lists for {texts} texts")
-    return lists
+    given = list(candidates)
+    if given and isinstance(given[0], str):
+        return [inputs.text_list(given, "candidates")] * texts
+    if len(given) != texts:
+        raise InputError(f"candidates has {len(given)} lists for {texts} texts")
+    return [inputs.text_list(phrases, f"candidates[{number}]") for number, phrases in enumerate(given)]
 
 
 def score_candidates(
     generator: KeyphraseGenerator,
-    texts: Sequence[str],
-    candidates: Sequence[str] | Sequence[Sequence[str]],
+    texts: str | Iterable[str],
+    candidates: Iterable[str] | Iterable[Iterable[str]],
     *,
-    known: Sequence[Sequence[str]] | None = None,
+    known: Iterable[Iterable[str]] | None = None,
     batch_size: int = 64,
     calibration: Calibration | None = None,
 ) -> list[PhraseScores]:
     """What `KeyphraseGenerator.score` does."""
-    if batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+    texts = inputs.text_list(texts)
+    batch_size = inputs.whole_number("batch_size", batch_size, 1)
+    known = None if known is None else inputs.known_lists(known, len(texts))
     lists = candidate_lists(candidates, len(texts))
     if not texts:
         return []

@@ -11,13 +11,14 @@ import itertools
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pusl.baselines.model import load_baseline
+from pusl.decoding import inputs
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.generator import PREFER_BONUS, VOCABULARIES, KeyphraseGenerator, Prediction
@@ -135,10 +136,10 @@ class FusedGenerator:
 
     def generate(
         self,
-        texts: Sequence[str],
+        texts: str | Iterable[str],
         k: int,
         *,
-        known: Sequence[Sequence[str]] | None = None,
+        known: Iterable[Iterable[str]] | None = None,
         ids: Sequence[str] | None = None,
         vocabulary: str = "open",
         universe: Universe | PhraseSet | str | Path | None = None,
@@ -157,16 +158,17 @@ class FusedGenerator:
             min_score: keyphrases scored lower are left out.
             batch_size: items at once; changes speed, never results.
         """
-        if vocabulary not in VOCABULARIES:
-            raise InputError(f"vocabulary {vocabulary!r} is unknown; allowed: {', '.join(VOCABULARIES)}")
-        if k < 1 or batch_size < 1:
-            raise InputError(f"k is {k} and batch_size {batch_size}; both must be at least 1")
+        inputs.check_choice("vocabulary", vocabulary, VOCABULARIES)
+        texts = inputs.text_list(texts)
+        known = None if known is None else inputs.known_lists(known, len(texts))
+        k = inputs.whole_number("k", k, 1, inputs.MOST_KEYPHRASES)
+        batch_size = inputs.whole_number("batch_size", batch_size, 1)
+        min_score = None if min_score is None else inputs.real_number("min_score", min_score)
         for name in ("strategy", "num_beams", "temperature", "allow_repeats"):
             if others.get(name) and others[name] != self.paradigm:
                 raise InputError(f"a fused model ranks what its sources propose; it has no {name}")
-        for name, values in (("known", known), ("ids", ids)):
-            if values is not None and len(values) != len(texts):
-                raise InputError(f"{name} has {len(values)} entries for {len(texts)} texts")
+        if ids is not None and len(ids) != len(texts):
+            raise InputError(f"ids has {len(ids)} entries for {len(texts)} texts")
         members = self._universe(universe) or self.universe
         if vocabulary != "open" and members is None:
             raise InputError(f"vocabulary {vocabulary!r} needs a universe: a file of phrases")
@@ -233,10 +235,10 @@ class FusedGenerator:
 
     def score(
         self,
-        texts: Sequence[str],
-        candidates: Sequence[str] | Sequence[Sequence[str]],
+        texts: str | Iterable[str],
+        candidates: Iterable[str] | Iterable[Iterable[str]],
         *,
-        known: Sequence[Sequence[str]] | None = None,
+        known: Iterable[Iterable[str]] | None = None,
         batch_size: int = 64,
     ) -> list[PhraseScores]:
         """The probability that each candidate is right, as `probabilities`, and its logarithm, as `scores`.
@@ -245,6 +247,8 @@ class FusedGenerator:
         """
         if not self.ranker.learned:
             raise InputError("this fused model has no learned ranker, so its scores are no probabilities; give --dev")
+        texts = inputs.text_list(texts)
+        known = None if known is None else inputs.known_lists(known, len(texts))
         lists = candidate_lists(candidates, len(texts))
         found = []
         for start in range(0, len(texts), CHUNK):
