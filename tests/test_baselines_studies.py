@@ -48,6 +48,7 @@ def test_a_wrong_propensity_model_reports_an_impossible_precision() -> None:
         assert number((truth, truth), 2) > number((truth, other), 2)  # P@5 on complete labels
 
 
+@pytest.mark.slow
 def test_fits_recover_their_own_family() -> None:
     study = load("propensity")
     counts = np.unique(np.geomspace(5, 9000, 60).astype(int))

@@ -178,6 +178,7 @@ def test_laziness_of_a_data_set():
     assert laziness([])["cv"] is None and laziness([0])["cv"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_start_leaves_a_richards_fit_in_a_bad_valley(seed):
     """The fit's error is no larger than that of the curve the data came from, with and without noise."""

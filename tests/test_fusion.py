@@ -65,6 +65,7 @@ def fused(folder: Path) -> FusedGenerator:
     return found
 
 
+@pytest.mark.slow
 def test_neighbors_are_those_of_the_brute_force() -> None:
     items = [(row["id"], row["text"], row["keyphrases"]) for row in rows(120, 4)]
     memory = Memory(items, neighbors=10)
@@ -192,6 +193,7 @@ def test_explain_names_the_sources(fused: FusedGenerator) -> None:
     assert all(rank >= 1 for mark in marks for rank in mark["sources"].values())
 
 
+@pytest.mark.slow
 def test_a_fused_folder_serves_a_catalog(folder: Path) -> None:
     for name, options in (("one", {"shard_size": 30}), ("two", {"shard_size": 7, "batch_size": 2})):
         generate_catalog(
@@ -303,6 +305,7 @@ def test_wrong_targets_and_items_are_refused(folder: Path, tmp_path: Path) -> No
     assert main(["fuse", "--train", "x", "--out", "y"]) == 2
 
 
+@pytest.mark.slow
 def test_a_service_answers_from_a_fused_folder(folder: Path) -> None:
     with Server(folder / "fused") as server:
         server.wait_ready()

@@ -39,6 +39,7 @@ def example() -> str:
     return code
 
 
+@pytest.mark.slow
 def test_the_example_of_contributing_trains_and_generates(registry, tmp_path, monkeypatch, capsys):
     code = example()
     assert len(code.splitlines()) <= 35, "about thirty lines"

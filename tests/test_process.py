@@ -130,10 +130,12 @@ def run_python(code, *words, folder=None, **variables):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_importing_and_generating_leave_the_process_as_it_was():
     run_python(UNTOUCHED)
 
 
+@pytest.mark.slow
 def test_training_and_a_catalog_leave_the_process_as_it_was(tmp_path):
     rows = [{"id": str(i), "text": f"a red drone {i}", "keyphrases": ["drone", "red drone"]} for i in range(20)]
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -14,6 +14,7 @@ from server_process import Server
 from pusl.checkpoint import save_checkpoint
 from pusl_eval.files import read_rows, write_rows
 
+pytestmark = pytest.mark.slow
 NAMES = ("eval", "files", "errors", "records", "metrics", "process", "search", "rules", "config", "data")
 NOTED = "open('imported-' + __name__, 'w').close()\n"  # leaves a file when it is imported
 

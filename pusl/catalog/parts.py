@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
+import filelock
 import numpy as np
 
 from pusl.catalog import storage
@@ -130,12 +131,9 @@ class WorkFolder:
         storage.make_folder(self.path)
         with contextlib.ExitStack() as stack:
             if not storage.is_url(self.path):
-                import fcntl
-
-                lock = stack.enter_context(open(f"{self.path}/{LOCK}", "w"))
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
+                    stack.enter_context(filelock.FileLock(f"{self.path}/{LOCK}", timeout=0))
+                except filelock.Timeout:
                     raise InputError(f"{self.path}: another run is writing this output; wait for it") from None
             try:
                 yield
