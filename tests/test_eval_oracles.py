@@ -48,6 +48,7 @@ def test_napkinxc(seed, k):
         f"Success@{k}": napkinxc.abandonment_at_k(references, predictions, k=k),  # their name for our Success
         f"PSP@{k}": napkinxc.psprecision_at_k(references, predictions, inverse, k=k, normalize=False),
         f"PSP@{k}_norm": napkinxc.psprecision_at_k(references, predictions, inverse, k=k, normalize=True),
+        f"PSR@{k}": napkinxc.psrecall_at_k(references, predictions, inverse, k=k, normalize=False),
     }
     for name, values in expected.items():
         assert scores[name] == pytest.approx(values[-1], abs=1e-9), name
@@ -82,8 +83,14 @@ def test_scikit_learn_macro_scores(seed, k):
     assert scores[f"MacroP@{k}"] == pytest.approx(precision)
     assert scores[f"MacroR@{k}"] == pytest.approx(recall)
     assert scores[f"MacroF1@{k}"] == pytest.approx(f1)
+    beta = sklearn_metrics.fbeta_score(truth, guess, beta=2, average="macro", zero_division=0)
+    assert scores[f"MacroF_β@{k}"] == pytest.approx(beta)
     whole = MultiLabelBinarizer(classes=LABELS)
     truth, guess = whole.fit_transform(references), whole.transform([item[:k] for item in predictions])
     f1 = sklearn_metrics.f1_score(truth, guess, average="macro", zero_division=0)
     scores = evaluate(as_dict(references), as_dict(predictions), [k], label_space=LABELS, bootstrap=0)["scores"]["all"]
     assert scores[f"MacroF1@{k}"] == pytest.approx(f1)
+    precision, recall, f1, _ = sklearn_metrics.precision_recall_fscore_support(truth, guess, average="micro")
+    assert scores[f"MicroP@{k}"] == pytest.approx(precision)
+    assert scores[f"MicroR@{k}"] == pytest.approx(recall)
+    assert scores[f"MicroF1@{k}"] == pytest.approx(f1)
