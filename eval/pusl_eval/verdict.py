@@ -52,8 +52,8 @@ def _alone(metrics: Mapping[str, Any], k: int) -> list[str]:
         f"{name} is {number(name, value)}{sure}: {100 * value / ceiling:.0f}% of the "
         f"{number(name, ceiling)} that the labels allow.",
         f"Of {k} phrases asked for it gives {_shown(metrics, f'K@{k}')} distinct ones; "
-        f"{_shown(metrics, f'P@{k}')}% of what it gives is among the labels, and as labels are incomplete, some of "
-        "the rest is right too.",
+        f"{_shown(metrics, f'P@{k}')}% of what it gives is among the labels; labels are incomplete, so the rest "
+        "may be right too.",
         "Next: compare it with a baseline, for example `pusl baseline knn` and one more --predictions NAME=FILE.",
     ]
 

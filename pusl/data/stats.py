@@ -5,7 +5,6 @@ One pass per file; memory holds the different labels, and a few bytes per item.
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +17,10 @@ from pusl.examples import Columns, Example, read_examples
 from pusl_eval.files import InputError
 from pusl_eval.laziness import DIVERSE, HOT, laziness
 from pusl_eval.normalize import distinct_forms, normalize
+from pusl_eval.presence import spaced_words
 
 BINS = ((1, 9), (10, 99), (100, 999), (1000, None))  # label frequency; 0 (unseen) where a first file is compared to
 QUADRANTS = ("rare_narrow", "rare_diverse", "hot_narrow", "hot_diverse")
-_SPLIT = re.compile(r"[\W_]+")
-_ASCII_BREAKS = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
 @dataclass
@@ -42,22 +40,16 @@ class Tally:
         """Counts one example."""
         labels = distinct_forms(example.keyphrases)
         text = normalize(example.text)
-        words = f" {_words(text)} "
+        words = spaced_words(text, "none")  # normalized already
         for label in labels:
             self.labels[label] = self.labels.get(label, 0) + 1
             self.label_words += label.count(" ") + 1
-            self.present += f" {_words(label)} " in words
+            wanted = spaced_words(label, "none")
+            self.present += bool(wanted) and wanted in words
         self.per_item.append(len(labels))
         self.interactions.append(-1 if example.counts is None else sum(example.counts))
         self.text_hashes.append(hash(text))
         self.text_words += text.count(" ") + 1 if text else 0
-
-
-def _words(text: str) -> str:
-    """The words of a normalized text with one space between them: phrases are found at word boundaries."""
-    if text.isascii():
-        return " ".join(text.translate(_ASCII_BREAKS).split())
-    return _SPLIT.sub(" ", text).strip()
 
 
 def tally(name: str, examples: Iterable[Example]) -> Tally:
