@@ -1,9 +1,9 @@
-"""A model folder <-> model, tokenizer and what PUSL has to know about them.
+"""A model folder <-> model, tokenizer and what PUSL needs to know about them.
 
 The folder is a plain Hugging Face checkpoint (`AutoModelForSeq2SeqLM`, `AutoTokenizer`) plus
-`pusl.json` (paradigm, marks, defaults) and `labels.txt.gz` (the training labels). T5's trap is
-handled here: transformers believes that every T5 ties `lm_head` to the embedding, v1.1 and flan
-checkpoints do not, and `resize_token_embeddings` would silently re-tie them.
+`pusl.json` (paradigm, marks, defaults) and `labels.txt.gz` (the training labels). One trap of T5 is
+handled here: transformers assumes that every T5 ties `lm_head` to the embedding. v1.1 and flan
+checkpoints do not, and `resize_token_embeddings` would silently tie them again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFA
             config = AutoConfig.from_pretrained(name)
         except (OSError, ValueError) as error:
             raise InputError(
-                f"model '{name}': not a folder with a checkpoint, and not to be had from the hub "
+                f"model '{name}': not a folder with a checkpoint, and not found on the Hub "
                 f"({_first_line(error)}). Offline, use a local folder or scratch:tiny|mini|small"
             ) from None
         if config.model_type not in FAMILY:
@@ -118,9 +118,9 @@ def fit_embeddings(model: Any, tokenizer: Any, paradigm: Paradigm = DEFAULT_PARA
 
     Spare rows are used first (T5 has 28 above its tokenizer's size), so most models keep their shape;
     returns how many rows had to be appended. A spare row was never trained, so the row of a new mark that
-    the paradigm writes starts near that of the token whose part it takes: `<eok>` ends a phrase as EOS does,
-    `<bok>` opens one as the decoder's first id does, `<sep>` parts two as a semicolon does. From pretrained
-    weights PUSL learns faster so (docs/LOG.md). Marks that are never written start near the mean row, where
+    the paradigm writes starts near that of the token whose role it takes: `<eok>` ends a phrase as EOS does,
+    `<bok>` opens one as the decoder's first id does, `<sep>` separates two as a semicolon does. PUSL learns
+    faster this way from pretrained weights (docs/LOG.md). Marks that are never written start near the mean row, where
     they take no probability. An untied `lm_head` gets rows of its own and stays untied.
     """
     import torch
@@ -144,7 +144,7 @@ def fit_embeddings(model: Any, tokenizer: Any, paradigm: Paradigm = DEFAULT_PARA
             trained = weight.detach()[: min(rows, known)]
             mean = trained.mean(0)
             start = torch.stack([trained[roles[i]] if i in roles else mean for i in range(known, needed)])
-            # A little noise of a fixed seed tells the marks from their models and from each other.
+            # Noise from a fixed seed makes the marks differ from these tokens and from each other.
             noise = torch.randn(new, weight.shape[1], generator=torch.Generator().manual_seed(0)).to(weight)
             weight.data[known:needed] = start + 0.1 * trained.std(0) * noise
     return max(0, int(needed - rows))
@@ -169,7 +169,7 @@ def _grown_embedding(module: Any, rows: int) -> Any:
 
 
 def is_tied(model: Any) -> bool:
-    """Whether lm_head and embedding are one tensor; the config cannot be trusted with this."""
+    """Whether lm_head and embedding are one tensor; the config is not reliable about this."""
     return model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
@@ -178,7 +178,7 @@ def save_checkpoint(
 ) -> Path:
     """Writes a model folder: into a hidden folder first, then file by file in place, pusl.json last.
 
-    `state_dict` stands in for the model's own weights where these are sharded over processes.
+    `state_dict` replaces the model's own weights where these are sharded over processes.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def load_labels(folder: str | Path) -> list[str]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """No loading bars, and no advice to re-tie what must stay untied."""
+    """Hides loading bars, and the advice to tie what must stay untied."""
     from transformers.utils import logging as hf_logging
 
     logging: Any = hf_logging  # its functions are untyped

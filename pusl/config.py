@@ -2,7 +2,7 @@
 
 A config is a dataclass whose fields are made with `option(default, help)`. `add_flags` turns the
 fields into command-line flags, `build` merges defaults < YAML < flags, and whatever is unknown or
-of the wrong kind is an InputError that names the key and what is allowed.
+of the wrong type is an InputError that names the key and the allowed values.
 """
 
 from __future__ import annotations

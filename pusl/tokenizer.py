@@ -102,7 +102,7 @@ def _sample(lines: Iterable[str], size: int) -> list[str]:
 def _within(lines: list[str], characters: int) -> list[str]:
     """The lines without their rarest characters, so that at most `characters` different ones are left.
 
-    Bytes spell the others. SentencePiece refuses texts with more characters than the vocabulary has places.
+    Bytes spell the others. SentencePiece refuses texts with more characters than the vocabulary has room for.
     """
     counts = Counter(character for line in lines for character in line)
     if len(counts) <= characters:
@@ -144,7 +144,7 @@ def token_ids(tokenizer: Any, config: Any = None) -> TokenIds:
 def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[list[int]]:
     """Documents -> input ids, cut to `max_length` with the closing EOS kept.
 
-    A document that happens to contain the characters `<eok>` must not smuggle in the mark itself.
+    The characters `<eok>` in a document are text, never the mark itself.
     """
     if not texts:
         return []

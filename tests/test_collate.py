@@ -14,7 +14,7 @@ from pusl.checkpoint import scratch_model
 from pusl.paradigms import One2One
 from pusl.paradigms.pusl import segments
 from pusl.tokenizer import token_ids, train_tokenizer
-from pusl.training.collate import BatchPlan, Collator, Item, PlanSampler, target_lengths
+from pusl.training.collate import BatchPlan, Collator, PlanSampler, TokenizedItem, target_lengths
 from pusl.training.objective import IGNORED, with_loss, without_loss
 from pusl_eval.files import InputError
 
@@ -33,7 +33,7 @@ def items(tokenizer, count=5, phrases=(1, 6), seed=0):
     for _ in range(count):
         source = [*random.integers(3, size, random.integers(2, 12)).tolist(), 1]
         words = [random.integers(3, size, random.integers(1, 5)).tolist() for _ in range(random.integers(*phrases))]
-        found.append(Item(source, words))
+        found.append(TokenizedItem(source, words))
     return found
 
 
@@ -179,7 +179,7 @@ def test_restarted_sequences_side_by_side_equal_rows_of_their_own(tokenizer):
     alone = []
     for number, item in enumerate(whole):
         item.restarts = [(i + number) % 3 == 1 for i in range(len(item.phrases))]
-        alone += [Item(item.source, item.phrases[a:b]) for a, b in segments(item.restarts)]
+        alone += [TokenizedItem(item.source, item.phrases[a:b]) for a, b in segments(item.restarts)]
     assert len(whole) < len(alone) < sum(len(item.phrases) for item in whole)
     losses, gradients = [], []
     for batch in (whole, alone):
@@ -193,7 +193,7 @@ def test_restarted_sequences_side_by_side_equal_rows_of_their_own(tokenizer):
 
 
 def test_a_restarted_sequence_may_say_every_keyphrase_of_its_item(tokenizer):
-    item = Item([5, 1], [[10, 11], [12], [13]], restarts=[False, True, False])
+    item = TokenizedItem([5, 1], [[10, 11], [12], [13]], restarts=[False, True, False])
     batch = Collator(paradigms.get("pusl"), token_ids(tokenizer), order_free=True, multiple=1)([item])
     labels, allowed = batch["labels"][0].tolist(), [sorted(set(row) - {-1}) for row in batch["allowed"].tolist()]
     assert batch["blocks"][0].tolist() == [0] * 4 + [1] * 6
@@ -223,7 +223,7 @@ def test_loss_at_target_positions_only_equals_hugging_face(tokenizer, paradigm, 
 @pytest.mark.parametrize("restarts", [None, [False, True]])
 def test_bok_is_read_but_not_learned_unless_asked_for(tokenizer, order_free, restarts):
     tokens = token_ids(tokenizer)
-    item = Item([5, 1], [[10, 11], [12]], restarts=restarts)
+    item = TokenizedItem([5, 1], [[10, 11], [12]], restarts=restarts)
     plain, paper = (
         Collator(paradigms.get("pusl"), tokens, order_free=order_free, multiple=1, learn_bok=learn)([item])
         for learn in (False, True)
@@ -248,7 +248,7 @@ def test_order_free_batches_allow_at_least_the_label(tokenizer):
 
 def test_long_targets_are_cut_to_whole_keyphrases(tokenizer):
     tokens = token_ids(tokenizer)
-    item = Item([5, 1], [[10, 11, 12]] * 10)
+    item = TokenizedItem([5, 1], [[10, 11, 12]] * 10)
     for paradigm, each in (("one2one", 4), ("one2seq", 4), ("pusl", 5)):
         labels = Collator(paradigms.get(paradigm), tokens, max_target_length=22, multiple=1)([item])["labels"]
         assert labels.shape[1] == 22 // each * each

@@ -130,3 +130,41 @@ def test_restarts_and_marks_follow_the_first_run(catalog: Path, tmp_path: Path) 
     assert main([*words, "--max-steps", "1", "--batch-size", "12", "--sources", "raw"]) == 0
     second = json.loads((tmp_path / "pt" / "run.json").read_text())["config"]
     assert second["restart"] == 0.5 and second["learn_bok"] is True
+
+
+@pytest.mark.slow
+def test_a_model_that_training_made_worse_is_kept_as_it_was(model: Path, catalog: Path, tmp_path: Path, capsys) -> None:
+    words = ["post-train", "--model", str(model), "--train", str(catalog), "--dev", str(catalog), "--sources", "raw"]
+    words += ["--max-steps", "6", "--batch-size", "12", "--eval-every", "3"]
+    assert main([*words, "--out", str(tmp_path / "worse"), "--lr", "0.5"]) == 0
+    said = capsys.readouterr().out
+    assert "post-training did not help: dev B@2mu was" in said and "holds the model as it was" in said
+    record = json.loads((tmp_path / "worse" / "run.json").read_text())
+    assert record["best"]["step"] == 0 and record["best"]["B@2mu"] == record["history"][0]["B@2mu"] > 0
+    assert (tmp_path / "worse" / "model.safetensors").read_bytes() == (model / "model.safetensors").read_bytes()
+    assert load_labels(tmp_path / "worse") == load_labels(model)
+
+
+@pytest.mark.slow
+def test_a_model_that_training_made_better_replaces_it(catalog: Path, tmp_path: Path, capsys) -> None:
+    young = TrainConfig(
+        model="scratch:tiny",
+        train=str(catalog),
+        out=str(tmp_path / "young"),
+        vocab_size=330,
+        batch_size=12,
+        max_steps=4,
+    )
+    train(young)
+    words = ["post-train", "--model", str(tmp_path / "young"), "--train", str(catalog), "--dev", str(catalog)]
+    words += ["--sources", "raw", "--max-steps", "60", "--batch-size", "12", "--eval-every", "30", "--lr", "0.01"]
+    assert main([*words, "--out", str(tmp_path / "better")]) == 0
+    assert "did not help" not in capsys.readouterr().out
+    record = json.loads((tmp_path / "better" / "run.json").read_text())
+    assert record["best"]["step"] > 0 and record["best"]["B@2mu"] > record["history"][0]["B@2mu"]
+
+
+def test_wrong_flags_are_refused_before_the_slow_part(model: Path, catalog: Path, tmp_path: Path, capsys) -> None:
+    words = ["post-train", "--model", str(model), "--train", str(catalog), "--out", str(tmp_path / "pt")]
+    assert main([*words, "--dev", "nowhere.jsonl"]) == 2 and "nowhere.jsonl" in capsys.readouterr().err
+    assert not (tmp_path / "pt").exists()

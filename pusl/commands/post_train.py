@@ -1,8 +1,9 @@
 """PUSL+PT: trains a model again on rich training items and on items it completed itself.
 
 raw items have more keyphrases than the mean μ; synthetic ones had fewer, the model added its own, and
-they are kept only if they now have more than μ. What was kept and rejected stands in
-OUT/selection/selection.json. A killed run goes on with --resume.
+they are kept only if they now have more than μ. OUT/selection/selection.json counts what was kept and
+rejected. With --dev, the model is scored before and after, and OUT holds the better one. --resume
+continues a run that was stopped or killed.
 
 example:
   pusl post-train --model models/pusl --train train.jsonl --dev dev.jsonl --out models/pusl-pt
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from pusl.commands.flags import add_force, add_threads
 from pusl.config import add_flags, build
@@ -32,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, metavar="DIR", help="a model folder made by `pusl train`")
     parser.add_argument("--train", required=True, metavar="FILE", help="the training file of that model")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the new model")
-    parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
+    parser.add_argument("--resume", action="store_true", help="continue the unfinished run in --out")
     add_force(parser)
     parser.add_argument("--generate-workers", type=int, metavar="N", help="processes for the synthetic part")
     add_threads(parser)
@@ -68,8 +71,18 @@ def run(args: argparse.Namespace) -> int:
         print(f"synthetic: {part['kept']:,} of {part['candidates']:,} kept, {part['rejected']:,} rejected, "
               f"{part['phrases_added']:,} keyphrases added")  # fmt: skip
     if not result.finished:
-        print(f"pusl: stopped at step {result.steps}; the same command with --resume goes on", file=sys.stderr)
+        print(f"pusl: stopped at step {result.steps}; resume with the same command and --resume", file=sys.stderr)
         return 130
     best = result.best or {}
+    if best.get("step") == 0:
+        print(f"post-training did not help: {_before_and_after(result.record, config.metric)}. "
+              f"{result.path} holds the model as it was")  # fmt: skip
     print(f"{result.path}: {result.steps} steps  " + "  ".join(f"{n} {v:.3f}" for n, v in best.items() if n != "step"))
     return 0
+
+
+def _before_and_after(record: Mapping[str, Any], metric: str) -> str:
+    """The dev metric of the model as it was and the best one that training reached."""
+    before, *after = [point[metric] for point in record["history"] if metric in point]
+    reached = f"at most {max(after):.3f} after it" if after else "not scored again"
+    return f"dev {metric} was {before:.3f} before it, {reached}"

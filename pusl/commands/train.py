@@ -1,4 +1,4 @@
-"""Fine-tunes a T5 model on keyphrases with one of four paradigms.
+"""Fine-tunes a T5 model on keyphrases with one of several paradigms.
 
 example:
   pusl train --paradigm pusl --model scratch:tiny --train train.jsonl --dev dev.jsonl --out model
@@ -6,8 +6,8 @@ example:
   pusl train --resume --out model
   accelerate launch --multi_gpu --num_processes 4 -m pusl train --train train.jsonl --dev dev.jsonl --out model
 
-The best model by the dev metric stands in --out itself: a Hugging Face checkpoint with pusl.json,
-labels.txt.gz, a model card, run.json and curve.png. A killed run goes on with --resume.
+--out holds the best model by the dev metric: a Hugging Face checkpoint with pusl.json, labels.txt.gz,
+a model card, run.json and curve.png. --resume continues a run that was stopped or killed.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ import sys
 
 from pusl.commands.flags import add_force, add_threads
 from pusl.config import add_flags, build
-from pusl.training.config import TrainConfig
+from pusl.training.config import TrainConfig, resolve
 from pusl_eval.files import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of TrainConfig, --config, --resume and --force."""
     parser.add_argument("--config", metavar="FILE", help="YAML file with the same names; flags win over it")
-    parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in --out")
+    parser.add_argument("--resume", action="store_true", help="continue the unfinished run in --out")
     add_force(parser)
     add_threads(parser)
     add_flags(parser, TrainConfig)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Trains, or goes on training."""
+    """Trains, or resumes training."""
+    config = _resumed(args) if args.resume else build(TrainConfig, args, args.config)
+    resolve(config)  # what is wrong with the flags is said at once, before torch loads
     from pusl.process import prepare_process
 
     prepare_process(args.threads, keep_memory=True)
     from pusl.training import TrainingError, is_main_process, train
 
-    config = _going_on(args) if args.resume else build(TrainConfig, args, args.config)
     try:
         result = train(config, resume=args.resume, force=args.force)
     except TrainingError as error:
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         return 0 if result.finished else 130
     if not result.finished:
         print(
-            f"pusl: stopped at step {result.steps}; go on with: pusl train --resume --out {result.path}",
+            f"pusl: stopped at step {result.steps}; resume with: pusl train --resume --out {result.path}",
             file=sys.stderr,
         )
         return 130
@@ -58,18 +59,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _going_on(args: argparse.Namespace) -> TrainConfig:
+def _resumed(args: argparse.Namespace) -> TrainConfig:
     """The settings the run began with; flags given now must agree with them."""
     from pusl.training.record import RunFolder
 
     out = getattr(args, "out", None)
     if not out:
-        raise InputError("--resume needs --out: the folder of the run that goes on")
+        raise InputError("--resume needs --out: the folder of the run to continue")
     record = RunFolder(out).record()
     if record is None:
         return build(TrainConfig, args, args.config)
     if args.config:
-        raise InputError("--resume takes its settings from run.json; leave --config away")
+        raise InputError("--resume takes its settings from run.json; omit --config")
     names = {field.name for field in dataclasses.fields(TrainConfig)}
     began = {name: value for name, value in record["config"].items() if name in names}
     return build(TrainConfig, {**began, **vars(args)})

@@ -1,12 +1,11 @@
-"""Items -> padded batches of like lengths under a token budget.
+"""Items -> padded batches of similar lengths under a token budget.
 
-Items are sorted by (rounded target length, rounded source length), equals shuffled anew every epoch,
-and cut into micro-batches of about equal cost: rows × (longest source + longest target). The cuts depend
-only on the lengths, so every epoch has the same number of them; that number is a multiple of
-processes × accumulation, so every optimizer step sums the same micro-batches however many processes
-share them, and nothing is ever dropped or repeated. The micro-batches of a step are of different lengths,
-short to long: where items have one keyphrase or thirty, a step that sees one kind only learns less
-(docs/LOG.md).
+Items are sorted by (rounded target length, rounded source length); equal ones are shuffled every epoch;
+the list is cut into micro-batches of about equal cost: rows × (longest source + longest target). The cuts depend
+only on the lengths, so every epoch has the same number of micro-batches. That number is a multiple of
+processes × accumulation: every optimizer step sums the same micro-batches for any number of processes,
+and no item is dropped or repeated. A step takes micro-batches of different lengths, from short to long:
+where items have between one and thirty keyphrases, a step that sees one kind learns less (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Draw:
 
 
 @dataclass
-class Item:
+class TokenizedItem:
     """A tokenized item: document ids and the ids of each keyphrase, in target order."""
 
     source: Sequence[int] | np.ndarray
@@ -79,7 +78,7 @@ class BatchPlan:
         random = np.random.default_rng((self.seed, epoch))
         shuffled = random.permutation(self.count)
         items = shuffled[np.argsort(self._key[shuffled], kind="stable")]
-        strata = np.arange(len(self)).reshape(self.multiple, -1)  # of like lengths: a step takes one batch of each
+        strata = np.arange(len(self)).reshape(self.multiple, -1)  # of similar lengths: a step takes one batch of each
         order = np.stack([random.permutation(stratum) for stratum in strata], 1).ravel()
         return [items[self._cuts[i] : self._cuts[i + 1]] for i in order]
 
@@ -104,8 +103,8 @@ def _budget(sources: np.ndarray, targets: np.ndarray, rows: float) -> int:
 def _cut(sources: np.ndarray, targets: np.ndarray, tokens: int, multiple: int) -> np.ndarray:
     """Where sorted items are cut: no batch above `tokens` (except single items), a multiple of batches.
 
-    Where the items are too few for the next multiple, some of the shortest share a batch all the same.
-    Lengths are taken at the grain's upper end, so that equals can be exchanged without overflow.
+    Where there are too few items for the next multiple, some of the shortest share a batch.
+    Lengths are rounded up to the grain, so that equal items can be exchanged without overflow.
     """
     cuts, rows, longest = [0], 0, [0, 0]
     for low in range(0, len(sources), BLOCK):  # Python numbers of a million items would fill 100 MB
@@ -131,7 +130,7 @@ def _cut(sources: np.ndarray, targets: np.ndarray, tokens: int, multiple: int) -
 
 
 class PlanSampler:
-    """A plan -> this process's micro-batches of the current epoch, as `DataLoader` wants them.
+    """A plan -> this process's micro-batches of the current epoch, as `DataLoader` expects them.
 
     Process r of P takes micro-batches r, r + P, …: the P × accumulation micro-batches of an optimizer
     step are the same for every P.
@@ -169,7 +168,7 @@ class Collator:
     multiple: int = 8
     learn_bok: bool = False
 
-    def __call__(self, items: Sequence[Item]) -> dict[str, Any]:
+    def __call__(self, items: Sequence[TokenizedItem]) -> dict[str, Any]:
         rows = [self._row(item) for item in items]
         source = _pad([item.source for item in items], self.tokens.pad, self.multiple)  # (B, S)
         lengths = torch.tensor([len(item.source) for item in items])
@@ -192,7 +191,7 @@ class Collator:
             batch["allowed"] = allowed[counted[labels != IGNORED]]  # (N, M)
         return batch
 
-    def _row(self, item: Item) -> dict[str, list[Any]]:
+    def _row(self, item: TokenizedItem) -> dict[str, list[Any]]:
         """An item's sequences side by side; `blocks` tells them apart."""
         row: dict[str, list[Any]] = {"inputs": [], "labels": [], "blocks": [], "allowed": []}
         sequences = self.paradigm.sequences(

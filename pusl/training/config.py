@@ -1,7 +1,7 @@
 """Flags and YAML -> a checked TrainConfig.
 
-Values left open (`None`) depend on the model: what suits t5-base ruins a random model of a million
-parameters, and the other way round. `resolve` fills them in, so that run.json shows what was used.
+Options with the value `None` depend on the model or the paradigm: what suits t5-base ruins a random model
+of a million parameters, and the reverse. `resolve` fills them in, so that run.json shows what was used.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class TrainConfig(Columns):
 
 
 def resolve(config: TrainConfig) -> TrainConfig:
-    """The config with open values filled in, or an InputError that names what is wrong."""
+    """The config with its `None` values filled in, or an InputError that names what is wrong."""
     check(config)
     missing = [f"--{name}" for name in ("train", "out") if not getattr(config, name)]
     if missing:

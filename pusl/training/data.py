@@ -2,7 +2,7 @@
 
 The file is read once, in a stream; ids go to flat arrays that training maps into memory. What stays in
 memory is a few numbers per item and, while reading, the distinct labels (each is tokenized once), so
-a million items cost little more than a thousand. A finished folder is used again by a resumed run.
+a million items cost little more than a thousand. A resumed run uses a finished folder again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.utils.data import Dataset
 from pusl.checkpoint import save_labels
 from pusl.examples import Example
 from pusl.tokenizer import TokenIds, encode_keyphrases, encode_texts
-from pusl.training.collate import Draw, Item
+from pusl.training.collate import Draw, TokenizedItem
 from pusl_eval.files import InputError, write_json
 from pusl_eval.normalize import distinct
 
@@ -30,8 +30,8 @@ BLOCK = 1 << 16  # items measured at once
 
 
 @dataclass(frozen=True)
-class Summary:
-    """What the training file holds. μ counts every item, as `eval` does."""
+class DataSummary:
+    """What the training file holds. μ counts every item, as `pusl_eval` does."""
 
     items: int  # in the file
     trained: int  # with at least min_keyphrases
@@ -45,17 +45,17 @@ class Summary:
 def prepare(
     examples: Iterable[Example], tokenizer: Any, tokens: TokenIds, folder: Path, *, max_source_length: int,
     max_phrase_tokens: int, min_keyphrases: int = 1,
-) -> Summary:  # fmt: skip
+) -> DataSummary:  # fmt: skip
     """Tokenizes examples into `folder`; summary.json is written last and marks it as complete."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     known: dict[str, int] = {}
-    counts = _Growing()
+    counts = _LabelCounts()
     items = trained = occurrences = dropped = cut = 0
     with (
-        _Ragged(folder / "source") as sources,
-        _Ragged(folder / "item") as labels,
-        _Ragged(folder / "label") as phrases,
+        _RaggedWriter(folder / "source") as sources,
+        _RaggedWriter(folder / "item") as labels,
+        _RaggedWriter(folder / "label") as phrases,
     ):
         for chunk in _chunks(examples):
             kept = [(example.text, distinct(example.keyphrases)) for example in chunk]
@@ -85,13 +85,13 @@ def prepare(
     counts.save(folder / "counts.npy", len(known))
     seen = [label for label, count in zip(known, np.load(folder / "counts.npy"), strict=True) if count]
     save_labels(folder, seen)
-    summary = Summary(items, trained, len(seen), occurrences / items, longest, dropped, cut)
+    summary = DataSummary(items, trained, len(seen), occurrences / items, longest, dropped, cut)
     write_json(folder / "summary.json", asdict(summary))
     return summary
 
 
 class PreparedData(Dataset):
-    """A prepared folder as a dataset: `data[Draw]` is an Item with its keyphrases in target order."""
+    """A prepared folder as a dataset: `data[Draw]` is a TokenizedItem with its keyphrases in target order."""
 
     def __init__(self, folder: Path, order: str = "shuffle", seed: int = 0, restart: float = 0.0) -> None:
         self.folder, self.order, self.seed, self.restart = folder, order, seed, restart
@@ -104,9 +104,9 @@ class PreparedData(Dataset):
     def __len__(self) -> int:
         return len(self._source_ends) - 1
 
-    def __getitem__(self, draw: Draw) -> Item:
+    def __getitem__(self, draw: Draw) -> TokenizedItem:
         row = np.array(_row(self._labels, self._label_ends, draw.index))
-        # A function of item and epoch alone: the same on every process and in every resumed run.
+        # Depends on item and epoch only: the same on every process and in every resumed run.
         chance = np.random.default_rng((self.seed, draw.epoch, draw.index))
         if self.order == "shuffle":
             chance.shuffle(row)
@@ -115,8 +115,8 @@ class PreparedData(Dataset):
         phrases = [_row(self._tokens, self._token_ends, label).tolist() for label in row]
         source = _row(self._source, self._source_ends, draw.index)
         if not self.restart:
-            return Item(source, phrases, draw.batch)
-        return Item(source, phrases, draw.batch, (chance.random(len(row)) < self.restart).tolist())
+            return TokenizedItem(source, phrases, draw.batch)
+        return TokenizedItem(source, phrases, draw.batch, (chance.random(len(row)) < self.restart).tolist())
 
     def source_lengths(self) -> np.ndarray:
         """Document tokens of each item."""
@@ -137,14 +137,14 @@ class PreparedData(Dataset):
         return totals, counts
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Item ranges: a temporary number per label of a million items would cost more than all that is kept."""
+        """Item ranges: one temporary number per label of a million items would need more memory than the data."""
         for low in range(0, len(self), BLOCK):
             yield low, min(low + BLOCK, len(self))
 
 
-def read_summary(folder: Path) -> Summary:
+def read_summary(folder: Path) -> DataSummary:
     """The summary of a complete folder."""
-    return Summary(**json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+    return DataSummary(**json.loads((folder / "summary.json").read_text(encoding="utf-8")))
 
 
 def is_prepared(folder: Path) -> bool:
@@ -152,7 +152,7 @@ def is_prepared(folder: Path) -> bool:
     return (folder / "summary.json").is_file()
 
 
-class _Ragged:
+class _RaggedWriter:
     """Writes rows of ids as one flat int32 file and one int64 file of row ends."""
 
     def __init__(self, path: Path) -> None:
@@ -161,7 +161,7 @@ class _Ragged:
         self._keep = path.name == "label"
         self._end = 0
 
-    def __enter__(self) -> _Ragged:
+    def __enter__(self) -> _RaggedWriter:
         self._ids: BinaryIO = open(self.path.with_suffix(".ids"), "wb")
         self._ends: BinaryIO = open(self.path.with_suffix(".ends"), "wb")
         self._ends.write(np.int64(0).tobytes())
@@ -179,7 +179,7 @@ class _Ragged:
             self.lengths.append(len(row))
 
 
-class _Growing:
+class _LabelCounts:
     """Counts per label in an array that doubles when labels appear."""
 
     def __init__(self) -> None:

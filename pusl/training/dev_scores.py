@@ -15,6 +15,7 @@ from typing import Any
 from pusl.checkpoint import Checkpoint
 from pusl.examples import Columns, Example, read_examples
 from pusl_eval.budgets import budgets
+from pusl_eval.files import InputError
 from pusl_eval.normalize import distinct
 
 BATCH = 64
@@ -26,6 +27,8 @@ class DevSet:
     def __init__(self, path: str | Path, mu: float, limit: int, columns: Columns | None = None) -> None:
         labeled = (example for example in read_examples(path, columns=columns) if distinct(example.keyphrases))
         self.items = _sample(labeled, limit)
+        if not self.items:
+            raise InputError(f"{path}: no item has a keyphrase, so there is nothing to score; omit --dev")
         self.mu, (self.k, self.double_k) = mu, budgets(mu)
 
     def predict(self, checkpoint: Checkpoint, rank: int = 0, world: int = 1) -> list[list[str]]:

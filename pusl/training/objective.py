@@ -1,4 +1,4 @@
-"""A batch -> its summed loss: T5 with logits only where they count, and keyphrases side by side.
+"""A batch -> its summed loss: T5 with logits only at target positions, and keyphrases side by side.
 
 The model keeps its weights, its config and its way of saving; only `forward` with a batch of ours is
 another one. (1) Logits are computed at target positions and nowhere else. (2) One2One: all keyphrases

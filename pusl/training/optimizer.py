@@ -1,10 +1,10 @@
 """Model -> optimizer: AdamW for pretrained models, Muon for random ones.
 
-A random T5 has embeddings of size 1 and weight matrices some twenty times smaller. One step length for all of
-them is wrong for some: the embeddings hardly move, so that for thousands of steps the words of the text say
-nothing. Muon (Jordan et al. 2024) gives each matrix a step of one fixed size: the momentum, made orthogonal by
-a few Newton-Schulz iterations. The embeddings, of which a step touches few rows, and the norms keep Adam, with
-step lengths in proportion to their size.
+A random T5 has embeddings of size 1 and weight matrices about twenty times smaller. No single step length suits
+both: the embeddings hardly move, and for thousands of steps the words of the text carry no information. Muon
+(Jordan et al. 2024) gives each matrix a step of one fixed size: the momentum, made orthogonal by a few
+Newton-Schulz iterations. Embeddings, of which a step touches few rows, and norms keep Adam, with step lengths
+in proportion to their size.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _by_gram(x: torch.Tensor) -> torch.Tensor:
 class Muon(torch.optim.Optimizer):
     """Muon for weight matrices, Adam for embeddings, position biases and norms; one learning rate for all.
 
-    Each process needs whole matrices: right for one process and for DDP, not for sharded weights.
+    Each process needs whole matrices, so it works on one process and with DDP, not with sharded weights.
     """
 
     def __init__(self, model: Module, lr: float, weight_decay: float = 0.0) -> None:
@@ -73,7 +73,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step; parameters without a gradient rest."""
+        """One step; parameters without a gradient do not move."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -84,13 +84,13 @@ class Muon(torch.optim.Optimizer):
                 torch._foreach_mul_(moving, 1 - group["lr"] * group["weight_decay"])
             if group["part"] == "matrices":
                 for same in _by_shape(moving):
-                    self._turn(same, group["lr"])
+                    self._muon_update(same, group["lr"])
             else:
                 for parameter in moving:
-                    self._adam(parameter, group["lr"])
+                    self._adam_update(parameter, group["lr"])
         return loss
 
-    def _turn(self, parameters: list[Parameter], lr: float) -> None:
+    def _muon_update(self, parameters: list[Parameter], lr: float) -> None:
         """Muon's step for matrices of one shape."""
         gradients = torch.stack([_gradient(p) for p in parameters])
         for parameter, gradient in zip(parameters, gradients, strict=True):
@@ -104,7 +104,7 @@ class Muon(torch.optim.Optimizer):
         for parameter, direction in zip(parameters, orthogonal(gradients), strict=True):
             parameter.add_(direction, alpha=scale)
 
-    def _adam(self, parameter: Parameter, lr: float) -> None:
+    def _adam_update(self, parameter: Parameter, lr: float) -> None:
         gradient, state = _gradient(parameter), self.state[parameter]
         if not state:
             state.update(step=0, mean=torch.zeros_like(gradient), square=torch.zeros_like(gradient))

@@ -3,7 +3,8 @@
 PUSL+PT. (1) raw: training items with more keyphrases than the mean μ. (2) synthetic: for items with
 few keyphrases the model generates more; they are added to the originals, repeats are dropped, and the
 item is KEPT only if it now has more than μ (rejection sampling). Then the model trains on both with
-half the learning rate. Every step leaves a finished file or nothing, so a killed run goes on.
+half the learning rate. Every step leaves a finished file or nothing, so that a killed run can resume.
+With a dev file the model is scored before its first step, and kept if training never beats it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pusl.checkpoint import load_labels, read_meta, save_labels
+from pusl.checkpoint import load_labels, read_meta
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
-from pusl.training.config import PRETRAINED_RATE, TrainConfig
+from pusl.training.config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl.training.record import RunFolder
 from pusl_eval.budgets import budget
 from pusl_eval.files import InputError, write_json
@@ -118,17 +119,16 @@ def post_train(
     out = Path(out)
     meta = read_meta(model)
     RunFolder(out).admit(resume, force)  # a finished run is refused before the slow part
-    report = select(model, str(train_config.train), out / "selection", options, workers)
     config = dataclasses.replace(
-        train_config, model=str(model), paradigm=meta["paradigm"], loss=meta.get("loss"),
-        order=meta.get("order", "shuffle"),
-        train=str(out / "selection" / "selected.jsonl"), out=str(out),
-        max_source_length=meta["defaults"]["max_source_length"], mu=report["mu"],
+        train_config, model=str(model), paradigm=meta["paradigm"], loss=meta.get("loss"), order=meta.get("order"),
+        out=str(out), max_source_length=meta["defaults"]["max_source_length"],
         **_from_first_run(model, meta, train_config),
     )  # fmt: skip
-    result = train(config, resume=resume, force=force)
-    if result.finished:  # what the model invented for itself is no training label
-        save_labels(out, load_labels(model))
+    resolve(config)  # and so is what is wrong with the settings
+    report = select(model, str(train_config.train), out / "selection", options, workers)
+    config = dataclasses.replace(config, train=str(out / "selection" / "selected.jsonl"), mu=report["mu"])
+    # What the model invented for itself is not a training label.
+    result = train(config, resume=resume, force=force, labels=load_labels(model), score_first=True)
     return result, report
 
 
@@ -148,7 +148,7 @@ def select(
 ) -> dict[str, Any]:
     """Writes `folder/selected.jsonl` (what to train on) and returns the kept/rejected report.
 
-    A finished selection with the same settings is used again; an unfinished generation goes on.
+    A finished selection with the same settings is used again; an unfinished generation is continued.
     """
     folder = Path(folder)
     selected, report_file = folder / "selected.jsonl", folder / "selection.json"

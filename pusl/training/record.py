@@ -1,4 +1,4 @@
-"""A model folder -> may this run start, go on, or not; and what is known about it (run.json).
+"""A model folder -> whether a run may start or resume there, and what is known about it (run.json).
 
 DIR/                 the best model so far, pusl.json, labels.txt.gz, README.md, curve.png
 DIR/run.json         status, config, versions, git hash, data fingerprints, timings, history
@@ -22,8 +22,8 @@ from pusl_eval.files import InputError, write_json
 
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
 
-# These may differ when a run goes on: they do not change what is learned. Paths are compared by content.
-FREE = ("out", "train", "dev", "workers", "report_to", "push_to_hub", "keep_checkpoints")
+# These may differ in a resumed run: they do not change what is learned. Files are compared by content.
+MAY_CHANGE = ("out", "train", "dev", "workers", "report_to", "push_to_hub", "keep_checkpoints")
 
 
 class RunRecord(TypedDict, total=False):
@@ -54,6 +54,7 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.work = self.path / WORK_FOLDER
+        self._created = False  # whether this run made the folder
 
     @property
     def data(self) -> Path:
@@ -82,7 +83,7 @@ class RunFolder:
         write_json(self.path / RUN_FILE, record, force=True)
 
     def admit(self, resume: bool, force: bool) -> RunRecord | None:
-        """The record of the run that goes on, None for a new one, or an InputError."""
+        """The record of the run to resume, None for a new one, or an InputError. Changes nothing."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path}: is a file; --out needs a folder")
         try:
@@ -92,7 +93,6 @@ class RunFolder:
                 raise
             record = None
         if force:
-            self.clear()
             return None
         if record is None:
             if (self.path / META_FILE).exists() or (self.path / "config.json").exists():
@@ -101,8 +101,30 @@ class RunFolder:
         if record.get("status") == "finished" and not resume:
             raise InputError(f"{self.path}: holds a finished run; choose another --out, or pass --force to replace it")
         if not resume:
-            raise InputError(f"{self.path}: holds an unfinished run; pass --resume to go on, or --force to start again")
+            raise InputError(
+                f"{self.path}: holds an unfinished run; pass --resume to continue, or --force to start again"
+            )
         return record
+
+    def begin(self, record: RunRecord, force: bool) -> None:
+        """Writes the first record of a new run; with `force` what an earlier run wrote is removed before."""
+        self._created = not self.path.exists()
+        if force:
+            self.clear()
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.write(record)
+
+    def discard(self) -> None:
+        """Undoes `begin`: removes the record, the token ids, and the folder if the run made it."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        (self.path / RUN_FILE).unlink(missing_ok=True)
+        if self._created and not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    def tidy(self, keep_checkpoints: bool) -> None:
+        """Removes token ids and checkpoints of a finished run."""
+        if not keep_checkpoints:
+            shutil.rmtree(self.work, ignore_errors=True)
 
     def clear(self) -> None:
         """Removes what an earlier run wrote here, and nothing else."""
@@ -122,7 +144,7 @@ class RunFolder:
 
 
 def new_record(config: TrainConfig, processes: int) -> RunRecord:
-    """What is known before the first step."""
+    """The record before the first step."""
     return RunRecord(
         status="running", config=dataclasses.asdict(config), versions=versions(), hardware=hardware(), git=git_hash(),
         processes=processes, data=fingerprints(config), steps=0, best=None, history=[],
@@ -145,10 +167,10 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 def check_same(config: TrainConfig, record: RunRecord, out: Path) -> None:
-    """A run goes on only with the settings and data it began with."""
+    """A run resumes only with the settings and data it began with."""
     for field in dataclasses.fields(config):
         now, began = getattr(config, field.name), record["config"].get(field.name, field.default)
-        if field.name not in FREE and now != began:
+        if field.name not in MAY_CHANGE and now != began:
             raise InputError(
                 f"--{field.name.replace('_', '-')} is {now}, but the run in {out} began with {began}; "
                 "omit the flag to resume, or pass --force to start again"
@@ -156,4 +178,6 @@ def check_same(config: TrainConfig, record: RunRecord, out: Path) -> None:
     for name, now in fingerprints(config).items():
         began = record["data"].get(name)
         if began is None or began["sha256"] != now["sha256"]:
-            raise InputError(f"{now['path']}: not the --{name} file the run in {out} began with; --force starts again")
+            raise InputError(
+                f"{now['path']}: not the --{name} file that the run in {out} began with; pass --force to start again"
+            )

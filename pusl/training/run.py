@@ -14,7 +14,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from transformers import TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from pusl import paradigms
-from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, scratch_model
+from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, save_labels, scratch_model
 from pusl.examples import read_examples
 from pusl.process import half_amx
 from pusl.tokenizer import token_ids, train_tokenizer
@@ -58,41 +58,74 @@ class TrainResult:
     record: RunRecord
 
 
-def train(config: TrainConfig, *, resume: bool = False, force: bool = False) -> TrainResult:
-    """Trains one model and returns how it went. The best model stands in `config.out`."""
+def train(
+    config: TrainConfig, *, resume: bool = False, force: bool = False, labels: Iterable[str] | None = None,
+    score_first: bool = False,
+) -> TrainResult:  # fmt: skip
+    """Trains one model and returns how it went. The best model stands in `config.out`.
+
+    Nothing is written, and with `force` nothing is removed, before the input was checked and the model loaded.
+
+    Args:
+        config: what to train, on what, where to.
+        resume: continue the unfinished run in `config.out`.
+        force: replace the run in `config.out`.
+        labels: the model's training labels, where they are not those of the training file.
+        score_first: also score the model before its first step; it stays if training never beats it.
+    """
     config = resolve(config)
     state = PartialState(cpu=not accelerator_present())  # without a GPU only this makes it distributed
     folder = RunFolder(str(config.out))
-    record = folder.admit(resume, force) if state.is_main_process else None
-    state.wait_for_everyone()
-    if state.is_main_process and record is None:
-        folder.work.mkdir(parents=True, exist_ok=True)
-        folder.write(new_record(config, state.num_processes))
+    record = folder.admit(resume, force)
+    if record is not None:
+        check_same(config, record, folder.path)
+        if record["status"] == "finished":
+            if state.is_main_process:
+                folder.tidy(config.keep_checkpoints)  # a kill may have come before
+            return TrainResult(folder.path, True, record["steps"], record["best"], record)
+    with quiet():
+        base = None if config.shape else load_base(config.model, config.dropout, paradigms.get(config.paradigm))
+    _check_first_rows(config)
+    state.wait_for_everyone()  # all have read the folder before the main process writes to it
+    is_new = record is None
+    if is_new and state.is_main_process:
+        folder.begin(new_record(config, state.num_processes), force)
     state.wait_for_everyone()
     record = folder.record()
     assert record is not None
-    check_same(config, record, folder.path)
-    if record["status"] == "finished":
-        return TrainResult(folder.path, True, record["steps"], record["best"], record)
-    with quiet():
-        return _Run(config, folder, record, state).go()
+    try:
+        with quiet():
+            return TrainingRun(config, folder, record, state, base, labels, score_first).run()
+    except InputError:
+        if is_new and state.is_main_process:
+            folder.discard()  # so that the corrected command needs no --force
+        raise
 
 
-class _Run:
-    """One call of `train`, after all checks."""
+def _check_first_rows(config: TrainConfig) -> None:
+    """Missing columns and empty files are found here, before anything is written."""
+    for path in filter(None, (config.train, config.dev)):
+        next(iter(read_examples(path, columns=config)))
 
-    def __init__(self, config: TrainConfig, folder: RunFolder, record: RunRecord, state: PartialState) -> None:
+
+class TrainingRun:
+    """One call of `train`, after all checks. `base`: a pretrained model and its tokenizer."""
+
+    def __init__(
+        self, config: TrainConfig, folder: RunFolder, record: RunRecord, state: PartialState,
+        base: tuple[Any, Any] | None, labels: Iterable[str] | None, score_first: bool,
+    ) -> None:  # fmt: skip
         self.config, self.folder, self.record, self.state = config, folder, record, state
+        self.labels, self.score_first = labels, score_first
         self.paradigm = paradigms.get(config.paradigm)
         began = time.perf_counter()
-        self.model, self.tokenizer = self._load()
+        self.model, self.tokenizer = base or self._from_scratch()
         self.tokens = token_ids(self.tokenizer, self.model.config)
         self._on_main(not is_prepared(folder.data), self._prepare)
         self.data = PreparedData(folder.data, str(config.order), config.seed, config.restart)
         self.summary = self.data.summary
         self.mu = config.mu or self.summary.mu
-        columns = config if config.dev else None
-        self.dev = DevSet(config.dev, self.mu, config.dev_items, columns) if config.dev else None
+        self.dev = DevSet(config.dev, self.mu, config.dev_items, config) if config.dev else None
         self.plan = self._plan()
         steps = len(self.plan) // (config.accumulation * state.num_processes)
         self.max_steps = config.max_steps or math.ceil(config.epochs * steps)
@@ -102,30 +135,28 @@ class _Run:
         self.record["timings"]["prepare"] += time.perf_counter() - began
         self.spent = dict(self.record["timings"])
 
-    def go(self) -> TrainResult:
-        """Trains to the end, or to a signal."""
+    def run(self) -> TrainResult:
+        """Trains to the end, or until a signal."""
         checkpoint = self.folder.last_checkpoint() if self.state.is_main_process else None
         self.state.wait_for_everyone()
         checkpoint = checkpoint or self.folder.last_checkpoint()
         with StopSignal() as stop:
-            self.trainer = self._trainer(stop)
+            self.trainer = self._trainer(stop, score_first=self.score_first and checkpoint is None)
             done = self._done(checkpoint)
             if not done:
                 began = time.perf_counter()
                 try:
                     self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
                 except (RuntimeError, MemoryError) as error:
-                    _explain(error, self.config)
+                    _advise_on_memory(error, self.config)
                     raise
                 self.trainer.seconds["train"] = time.perf_counter() - began - self.trainer.seconds["dev"]
                 done = not stop.requested or self.trainer.state.global_step >= self.max_steps
         self._finish(done)
         return TrainResult(self.folder.path, done, self.record["steps"], self.record["best"], self.record)
 
-    def _load(self) -> tuple[Any, Any]:
+    def _from_scratch(self) -> tuple[Any, Any]:
         config = self.config
-        if not config.shape:
-            return load_base(config.model, config.dropout, self.paradigm)
         self._on_main(not self.folder.tokenizer.is_dir(), self._learn_vocabulary)
         from transformers import AutoTokenizer
 
@@ -149,7 +180,7 @@ class _Run:
             min_keyphrases=config.min_keyphrases,
         )  # fmt: skip
         if summary.dropped_phrases:
-            _say(f"{summary.dropped_phrases} keyphrases are blank or longer than --max-phrase-tokens and were left out")
+            _say(f"{summary.dropped_phrases} keyphrases were left out: blank, or longer than --max-phrase-tokens")
         if config.min_keyphrases > 1:
             _say(f"{summary.trained} of {summary.items} items have at least {config.min_keyphrases} keyphrases")
         if summary.cut_texts > 0.2 * summary.trained:
@@ -166,7 +197,7 @@ class _Run:
             multiple=micro, seed=config.seed,
         )  # fmt: skip
 
-    def _trainer(self, stop: StopSignal) -> KeyphraseTrainer:
+    def _trainer(self, stop: StopSignal, score_first: bool) -> KeyphraseTrainer:
         config = self.config
         if self.state.is_main_process and config.bf16 and not has_fast_bf16():
             _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
@@ -179,13 +210,13 @@ class _Run:
             plan=self.plan, score=self._score if self.dev else None, keep=self._keep, metric=config.metric,
             patience=config.patience, seed=config.seed, workers=config.workers, muon=config.optimizer == "muon",
             model=with_loss(self.model),
-            args=_arguments(config, self.folder, self.max_steps, every), data_collator=collator,
+            args=_arguments(config, self.folder, self.max_steps, every, score_first), data_collator=collator,
             train_dataset=self.data, eval_dataset=self.dev.items if self.dev else None,
         )  # fmt: skip
         if config.optimizer == "muon" and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
             raise InputError("--optimizer muon needs whole matrices on each process: use adamw with FSDP or DeepSpeed")
         if self.dev and _is_sharded(trainer):
-            raise InputError("dev scores need whole weights on each process: leave --dev away with FSDP or ZeRO-3")
+            raise InputError("dev scores need whole weights on each process: omit --dev with FSDP or ZeRO-3")
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(Progress(trainer))
         trainer.add_callback(Checkpoints(stop, self._saved))
@@ -210,13 +241,16 @@ class _Run:
 
     def _keep(self, scores: dict[str, float] | None, weights: dict[str, Any] | None = None) -> None:
         """The current model becomes the run's model."""
-        shutil.copy2(self.folder.data / LABELS_FILE, self.folder.path / LABELS_FILE)
+        if self.labels is None:
+            shutil.copy2(self.folder.data / LABELS_FILE, self.folder.path / LABELS_FILE)
+        else:
+            save_labels(self.folder.path, self.labels)
         model = without_loss(self.trainer.model)
         save_checkpoint(self.folder.path, model, self.tokenizer, self._meta(dev=scores), weights)
         self.record["best"] = scores
 
     def _saved(self, state: Any) -> None:
-        """After each checkpoint: run.json is brought up to date."""
+        """Updates run.json after a checkpoint."""
         self.record["steps"] = state.global_step
         self.record["history"] = curve_points(state.log_history)
         self.folder.write(self.record)
@@ -242,7 +276,7 @@ class _Run:
         state, config = self.trainer.state, self.config
         if done and self.dev is None:
             self._keep(None, weights)
-        self.record["status"] = "finished" if done else "stopped"
+        self.record["status"] = "running" if done else "stopped"
         self.record["stopped_early"] = done and state.global_step < self.max_steps
         for name, seconds in self.trainer.seconds.items():
             self.record["timings"][name] = round(self.spent[name] + seconds, 3)
@@ -250,21 +284,25 @@ class _Run:
         draw_curve(self.folder.path / "curve.png", self.record)
         if not done:
             return
+        # The run is finished when everything else is done, so that --resume completes what a kill left out.
         write_card(self.folder.path, self.record)
-        if not config.keep_checkpoints:
-            shutil.rmtree(self.folder.work, ignore_errors=True)
         if config.push_to_hub:
             _push(self.folder.path, config.push_to_hub)
+        self.record["status"] = "finished"
+        self.folder.write(self.record)
+        self.folder.tidy(config.keep_checkpoints)
 
     def _on_main(self, needed: bool, action: Callable[[], None]) -> None:
-        """The main process does what is needed; the others wait for it."""
+        """The main process acts if needed; the others wait for it."""
         if needed and self.state.is_main_process:
             action()
         self.state.wait_for_everyone()
 
 
-def _arguments(config: TrainConfig, folder: RunFolder, max_steps: int, every: int) -> TrainingArguments:
-    # transformers 5.23 has a new name for it and warns of the old one
+def _arguments(
+    config: TrainConfig, folder: RunFolder, max_steps: int, every: int, score_first: bool
+) -> TrainingArguments:
+    # transformers 5.23 renamed this option and warns about the old name
     names = {field.name for field in dataclasses.fields(TrainingArguments)}
     new, old = "activation_checkpointing", "gradient_checkpointing"
     checkpointing: dict[str, Any] = {new if new in names else old: config.gradient_checkpointing}
@@ -275,20 +313,21 @@ def _arguments(config: TrainConfig, folder: RunFolder, max_steps: int, every: in
         max_grad_norm=config.max_grad_norm, seed=config.seed, bf16=config.bf16,
         logging_steps=config.log_every,
         logging_nan_inf_filter=False, save_strategy="steps", save_steps=config.save_every or every, save_total_limit=2,
-        eval_strategy="steps" if config.dev else "no", eval_steps=every, remove_unused_columns=False, disable_tqdm=True,
+        eval_strategy="steps" if config.dev else "no", eval_steps=every,
+        eval_on_start=score_first and config.dev is not None, remove_unused_columns=False, disable_tqdm=True,
         report_to=config.report_to, ddp_find_unused_parameters=False, use_cpu=not accelerator_present(),
         **checkpointing,
     )  # fmt: skip
 
 
 def _is_sharded(trainer: KeyphraseTrainer) -> bool:
-    """Whether each process holds a part of the weights only."""
+    """Whether each process holds only a part of the weights."""
     plugin = getattr(trainer.accelerator.state, "deepspeed_plugin", None)
     return bool(trainer.is_fsdp_enabled or (plugin is not None and plugin.zero_stage == 3))
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this process writes files and messages."""
     return bool(PartialState(cpu=not accelerator_present()).is_main_process)
 
 
@@ -312,8 +351,8 @@ def has_fast_bf16() -> bool:
     return torch.backends.mps.is_available() or (bool(torch.cpu._is_amx_tile_supported()) and not half_amx())
 
 
-def _explain(error: BaseException, config: TrainConfig) -> None:
-    """Turns an out-of-memory error into advice; other errors pass."""
+def _advise_on_memory(error: BaseException, config: TrainConfig) -> None:
+    """Turns an out-of-memory error into advice; does nothing for other errors."""
     text = str(error).lower()
     memory = ("out of memory", "not enough memory", "can't allocate memory", "bad_alloc")
     if not isinstance(error, MemoryError) and not any(sign in text for sign in memory):
@@ -326,7 +365,7 @@ def _explain(error: BaseException, config: TrainConfig) -> None:
         f"shorter --max-source-length ({config.max_source_length}) or --max-target-length ({config.max_target_length})"
     )
     raise TrainingError(
-        "out of memory. Try, in this order: " + "; ".join(ideas) + ". Then go on with --resume where settings allow it."
+        "out of memory. Try, in this order: " + "; ".join(ideas) + ". Then pass --resume if the settings allow it."
     ) from error
 
 

@@ -1,9 +1,9 @@
 """Batches -> optimizer steps: Hugging Face's Trainer with our batches, our loss and our dev scores.
 
-Three properties hold by construction and are tested. Dropout is a function of (seed, micro-batch), so
+Three properties hold by construction and are tested. Dropout depends on (seed, micro-batch) only, so
 that a resumed run and a run on more processes draw the same masks. The loss of a step is the sum over
 its tokens divided by their number, whatever the number of micro-batches and processes. The best model
-is written to the run's folder the moment it is known.
+is written to the run's folder as soon as it is known.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from pusl.training.optimizer import Muon
 from pusl.training.record import COMPLETE
 
 PREFIX = "eval_"
-LOG_INTERVAL = 30.0  # seconds between two states of the bar where nobody watches it: a log file
+LOG_INTERVAL = 30.0  # seconds between two lines of the bar in a log file, where nobody watches it
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the message says why and what to try."""
+    """Training cannot continue; the message says why and what to try."""
 
 
 class EpochLoader(DataLoader):
@@ -65,7 +65,7 @@ class KeyphraseTrainer(Trainer):
         self.seconds = {"train": 0.0, "dev": 0.0}
 
     def get_train_dataloader(self) -> DataLoader:
-        """This process's share of the plan; not passed through accelerate, which would share it out again."""
+        """This process's share of the plan; accelerate must not see it, since it would split it again."""
         sampler = PlanSampler(self.plan, self.args.process_index, self.args.world_size)
         return EpochLoader(
             self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator,  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ class KeyphraseTrainer(Trainer):
         return (loss, {"loss": loss}) if return_outputs else loss
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Generates for the dev items; keeps the model if it is the best so far; stops a stale run."""
+        """Generates for the dev items, keeps the model if it is the best so far, and stops a stale run."""
         if self.score is None:
             return {}
         began = time.perf_counter()
@@ -100,7 +100,7 @@ class KeyphraseTrainer(Trainer):
         with torch.random.fork_rng():
             scores = self.score()
         earlier = dev_history(self.state.log_history, self.metric)
-        # While nothing is right yet, the model that saw more is the better guess.
+        # As long as nothing is right, the model that saw more is the better guess.
         if not earlier or scores[self.metric] > max(earlier) or max(earlier) == 0:
             if self.is_world_process_zero():
                 self.keep({"step": self.state.global_step, **scores})
@@ -120,7 +120,7 @@ def dev_history(log: list[dict[str, float]], metric: str) -> list[float]:
 
 
 def is_stale(log: list[dict[str, float]], metric: str, patience: int) -> bool:
-    """Whether the last `patience` dev scores brought no better one.
+    """Whether none of the last `patience` dev scores was a new best.
 
     >>> log = [{"eval_B@2mu": value} for value in (0.1, 0.3, 0.3, 0.2)]
     >>> is_stale(log, "B@2mu", 2), is_stale(log, "B@2mu", 3), is_stale(log, "B@2mu", 0)
@@ -129,7 +129,7 @@ def is_stale(log: list[dict[str, float]], metric: str, patience: int) -> bool:
     values = dev_history(log, metric)
     if not patience or len(values) <= patience:
         return False
-    # A model that has not got anything right yet is still warming up, not stale.
+    # A model that has not been right once is still warming up, not stale.
     best = max(values[:-patience])
     return best > 0 and max(values[-patience:]) <= best
 
@@ -182,7 +182,7 @@ class Checkpoints(TrainerCallback):
         if self.stop.agreed(args):
             control.should_save = control.should_training_stop = True
         if control.should_save:
-            control.should_log = True  # a resumed run begins a new window of the loss curve here, so all runs do
+            control.should_log = True  # a resumed run starts a new window of the loss curve here, so every run does
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         loss = (logs or {}).get("loss", 0.0)
@@ -194,7 +194,7 @@ class Checkpoints(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
-            # Without this mark (a kill while writing) the checkpoint before it is used.
+            # A checkpoint without this mark was killed while writing; the one before it is used.
             (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
             self.saved(state)
         control.should_save = False  # or the end of the epoch would ask again

@@ -31,7 +31,7 @@ from pusl.checkpoint import scratch_model
 from pusl.examples import Example, read_examples
 from pusl.paradigms import One2One, Paradigm, Pusl
 from pusl.tokenizer import TokenIds, token_ids, train_tokenizer
-from pusl.training.collate import BatchPlan, Collator, Draw, Item, PlanSampler, target_lengths
+from pusl.training.collate import BatchPlan, Collator, Draw, PlanSampler, TokenizedItem, target_lengths
 from pusl.training.data import PreparedData, prepare
 from pusl.training.objective import IGNORED, with_loss, without_loss
 from pusl.training.trainer import KeyphraseTrainer
@@ -166,7 +166,7 @@ def bench_packing(args: argparse.Namespace, data: PreparedData, tokenizer: Any, 
     tokens = token_ids(tokenizer)
     words = [phrase for number in range(200) for phrase in data[Draw(number, 0, 0)].phrases]
     draw = random.Random(0)
-    items = [Item(data[Draw(number, 0, 0)].source, draw.sample(words, 15)) for number in range(8)]
+    items = [TokenizedItem(data[Draw(number, 0, 0)].source, draw.sample(words, 15)) for number in range(8)]
     pairs = [
         {"input_ids": [int(token) for token in item.source], "attention_mask": [1] * len(item.source), "labels": row}
         for item in items
