@@ -48,8 +48,8 @@ class Selection:
     strategy: str | None = option(None, "decoding strategy for the synthetic part (default: the model's own default)")
     allow_repeats: bool = option(
         True,
-        "decode as in the paper: repeats are dropped and show where the model has no more to say, so that items are "
-        "rejected; without, every item gets --k new phrases and none is",
+        "decode as in the paper: a model that has no more to say repeats itself, repeats are dropped, and items that stay "
+        "short are rejected; --no-allow-repeats gives every item --k new phrases and rejects none",
     )
     selection_seed: int = option(0, "which items are drawn when there are more than --samples")
 
@@ -57,7 +57,7 @@ class Selection:
 def mean_keyphrases(path: str | Path) -> float:
     """μ: different keyphrases per item of a training file.
 
-    Items without any keyphrase count, as they do in `eval`.
+    Items without any keyphrase count, as they do in `pusl_eval`.
     """
     total = items = 0
     for example in read_examples(path):
@@ -109,7 +109,7 @@ def post_train(
     force: bool = False,
     workers: int | None = None,
 ) -> tuple[TrainResult, dict[str, Any]]:
-    """Selects items in `out/selection`, then trains `model` on them; the best model stands in `out`.
+    """Selects items in `out/selection`, then trains `model` on them; `out` holds the best model.
 
     `train_config` holds the training file and what was asked for; the rest follows the first run:
     its paradigm, loss, order and restarts, and half its learning rate.
@@ -187,7 +187,7 @@ def _split(train: str | Path, mu: float, rich: bool) -> Iterator[Example]:
 def _synthesize(
     model: str | Path, sparse: list[Example], mu: float, folder: Path, options: Selection, workers: int | None
 ) -> tuple[list[Example], dict[str, int]]:
-    """Generates for the sparse items through the catalog path, so that a kill loses one shard at most."""
+    """Generates for the sparse items as `pusl generate` does, so that a kill loses one shard at most."""
     from pusl.catalog.run import generate_catalog
     from pusl_eval.records import read_predictions
 
@@ -195,7 +195,7 @@ def _synthesize(
         return [], {"candidates": 0, "kept": 0, "rejected": 0, "phrases_added": 0}
     source, predictions = folder / "sparse.jsonl", folder / "generated.jsonl"
     k = options.k or budget(mu, 2)
-    write_examples(source, sparse, force=True)  # the same bytes as before, if there was a before
+    write_examples(source, sparse, force=True)  # the same bytes as in a run that was killed
     generate_catalog(
         model, source, predictions, k=k, strategy=options.strategy, allow_repeats=options.allow_repeats,
         min_score=options.min_score, workers=workers, force=predictions.exists(),

@@ -41,7 +41,7 @@ class RunRecord(TypedDict, total=False):
     steps: int  # optimizer steps done
     max_steps: int
     stopped_early: bool
-    best: dict[str, float] | None  # dev scores of the model that stands in the folder
+    best: dict[str, float] | None  # dev scores of the model in the folder
     timings: dict[str, float]  # seconds, summed over resumed sessions
     history: list[dict[str, float]]  # points of the loss curve and dev scores
     started: str

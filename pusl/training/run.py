@@ -62,7 +62,7 @@ def train(
     config: TrainConfig, *, resume: bool = False, force: bool = False, labels: Iterable[str] | None = None,
     score_first: bool = False,
 ) -> TrainResult:  # fmt: skip
-    """Trains one model and returns how it went. The best model stands in `config.out`.
+    """Trains one model and returns how it went. `config.out` holds the best model.
 
     Nothing is written, and with `force` nothing is removed, before the input was checked and the model loaded.
 
