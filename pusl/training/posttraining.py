@@ -48,8 +48,8 @@ class Selection:
     strategy: str | None = option(None, "decoding strategy for the synthetic part (default: the model's own default)")
     allow_repeats: bool = option(
         True,
-        "decode as in the paper: a model that has no more to say repeats itself, repeats are dropped, and items that stay "
-        "short are rejected; --no-allow-repeats gives every item --k new phrases and rejects none",
+        "decode as in the paper: a model with no more to say repeats itself, and items that stay short are rejected; "
+        "--no-allow-repeats gives every item --k new phrases and rejects none",
     )
     selection_seed: int = option(0, "which items are drawn when there are more than --samples")
 
