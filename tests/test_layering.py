@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -135,3 +136,12 @@ def test_only_paradigms_know_their_names(name):
         return
     found = names_compared((ROOT / name).read_text(encoding="utf-8"))
     assert not found, f"lines {found} depend on a paradigm's name: ask the object (pusl/paradigms)"
+
+
+def test_the_walk_names_ten_files_that_exist():
+    text = (ROOT / "docs" / "WALK.md").read_text(encoding="utf-8")
+    steps = [line for line in text.splitlines() if line[:1].isdigit()]
+    assert len(steps) == 10
+    for step in steps:
+        ((shown, linked),) = re.findall(r"\[(.*?)\]\((.*?)\)", step)
+        assert (ROOT / shown).is_file() and (ROOT / "docs" / linked).resolve() == ROOT / shown, step
