@@ -1,4 +1,4 @@
-"""Examples + a T5 model -> a trained model folder, for the four paradigms.
+"""Examples + a T5 model -> a trained model folder, for every paradigm.
 
 from pusl.training import TrainConfig, train
 """
