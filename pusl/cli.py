@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pusl.process import prepare_process
-from pusl_eval.exits import exit_code
+from pusl_eval.errors import exit_code
 from pusl_eval.files import InputError
 
 COMMANDS = {

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from pusl_eval.command import DESCRIPTION, add_arguments, run
-from pusl_eval.exits import exit_code
+from pusl_eval.errors import exit_code
 
 
 class _Parser(argparse.ArgumentParser):

@@ -1,4 +1,7 @@
-"""A command's outcome -> an exit code: 0 done; 2 the user's input or flags are wrong; 1 anything else."""
+"""A command's outcome -> an exit code: 0 done; 2 the user's input or flags are wrong; 1 anything else.
+
+`InputError` is the one error that a user can fix. Every check raises it, and `exit_code` prints it.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,15 @@ import os
 import sys
 from collections.abc import Callable
 
-from pusl_eval.files import InputError
-
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS)
 
 
+class InputError(ValueError):
+    """The user's input or flags are wrong: one or two lines, exit code 2."""
+
+
 def exit_code(command: Callable[[], int | None], name: str) -> int:
-    """Runs a command; an error that the user can fix becomes one or two lines on stderr, never a traceback."""
+    """Runs a command. What the user can fix becomes one or two lines on stderr, never a traceback."""
     try:
         code = command() or 0
         sys.stdout.flush()
@@ -26,7 +31,7 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
     except BrokenPipeError:  # the reader (head, less) has seen enough
         _drop_output()
         return 0
-    except PermissionError as error:  # access lists and network drives show it only now
+    except PermissionError as error:  # found only by trying: access lists, network drives
         print(f"{name}: {error.filename or 'a file'}: no permission ({error.strerror})", file=sys.stderr)
         return 2
     except OSError as error:
@@ -40,5 +45,5 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
 
 
 def _drop_output() -> None:
-    """Discards what is not printed yet, so that Python does not fail while flushing at exit."""
+    """Sends the rest of stdout nowhere, so that Python does not complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

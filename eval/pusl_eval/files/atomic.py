@@ -1,0 +1,127 @@
+"""Content -> a file or folder that is there completely or not at all.
+
+Everything is written under a temporary name beside its target, then renamed. A temporary name starts
+with a dot, names its target and ends in `.tmp`. On an object store the upload is committed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pusl_eval.files.storage import check_output, check_target, is_url, make_folder, remote
+
+
+def temporary_name(target: str | Path) -> Path:
+    """A new hidden name beside `target`.
+
+    >>> name = temporary_name("out/a.jsonl")
+    >>> name.parent.name, name.name[:9], name.suffix
+    ('out', '.a.jsonl.', '.tmp')
+    """
+    target = Path(target)
+    return target.with_name(f".{target.name[:80]}.{secrets.token_hex(4)}.tmp")
+
+
+@contextlib.contextmanager
+def open_atomic(path: str | Path, force: bool = False, mode: str = "w") -> Iterator[Any]:
+    """Opens a new file that replaces `path` when the block ends well. After an error nothing is left.
+
+    A `.gz` ending compresses (without a time stamp: the same content gives the same bytes).
+    """
+    if is_url(path):
+        with _open_remote(path, force) as raw, _layers(raw, str(path), mode) as stream:
+            yield stream
+        return
+    target = Path(os.path.realpath(check_output(path, force)))  # a link stays a link
+    name = temporary_name(target)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    handle = os.open(name, flags, 0o666)  # the umask applies
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            with _layers(raw, str(path), mode) as stream:
+                yield stream
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.replace(name, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+@contextlib.contextmanager
+def _open_remote(path: str | Path, force: bool) -> Iterator[Any]:
+    check_target(path, force)
+    fs, inner = remote(path)
+    raw = fs.open(inner, "wb", autocommit=False)
+    try:
+        yield raw
+        raw.close()
+    except BaseException:
+        raw.discard()
+        raise
+    raw.commit()
+
+
+@contextlib.contextmanager
+def _layers(raw: Any, name: str, mode: str) -> Iterator[Any]:
+    """Compression by the ending and text by the mode; both are flushed, `raw` stays open."""
+    with contextlib.ExitStack() as stack:
+        stream = raw
+        if name.endswith(".gz"):
+            packed = stack.enter_context(gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
+            stream = io.BufferedWriter(packed, 1 << 16)  # type: ignore[arg-type]
+            stack.callback(stream.detach)  # flushes; closing would close what is below
+        if "b" not in mode:
+            stream = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+            stack.callback(stream.detach)
+        yield stream
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Writes a whole file at once, atomically; an existing one is replaced."""
+    with open_atomic(path, force=True, mode="wb") as stream:
+        stream.write(content)
+
+
+def to_json(row: object) -> str:
+    """One line of JSON as every file of the project has it (UTF-8, no NaN)."""
+    return json.dumps(row, ensure_ascii=False, allow_nan=False)
+
+
+def write_json(path: str | Path, value: object, force: bool = False) -> None:
+    """One indented JSON document, atomically."""
+    with open_atomic(path, force) as stream:
+        json.dump(value, stream, ensure_ascii=False, allow_nan=False, indent=2)
+        stream.write("\n")
+
+
+@contextlib.contextmanager
+def staging_folder(target: str | Path) -> Iterator[Path]:
+    """A new folder beside `target` to write into. It is removed at the end unless it was renamed."""
+    make_folder(Path(target).parent)
+    folder = temporary_name(target)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def folder_atomic(target: str | Path) -> Iterator[Path]:
+    """A new folder that replaces `target` when the block ends well. After an error nothing is left."""
+    with staging_folder(target) as folder:
+        yield folder
+        if os.path.isdir(target):
+            shutil.rmtree(target)
+        os.replace(folder, target)

@@ -1,0 +1,234 @@
+"""CSV and TSV -> rows of text, and rows -> CSV and TSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pusl_eval.errors import InputError
+from pusl_eval.files.atomic import to_json
+from pusl_eval.files.jsonl import decode_json
+from pusl_eval.files.lines import (
+    MAX_LINE,
+    PLAIN,
+    TOO_LONG,
+    Dialect,
+    is_gzip,
+    raw_lines,
+    reading,
+    skip_line,
+)
+from pusl_eval.files.reader import NOT_UTF8, Batch, Reader, Record, Row
+from pusl_eval.files.storage import kind_of, open_stored, size_of
+
+LIST_SEPARATOR = "|"  # inside a cell that holds a list; a JSON array works too
+
+
+class _Feed:
+    """Lines for csv.reader, which remembers the lines of the record that is being read."""
+
+    def __init__(self, lines: Iterator[bytes], first: int, stream: BinaryIO | None = None) -> None:
+        self.lines, self.line, self.stream = lines, first - 1, stream
+        self.taken: list[bytes] = []  # since the last `drain`
+        self.skipped = 0
+        self.size = 0  # of this record
+        self.problem: str | None = None  # of this record
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        content = next(self.lines)
+        self.line += 1
+        self.taken.append(content)
+        self.size += len(content)
+        if self.size >= MAX_LINE:
+            if self.stream is not None and len(content) >= MAX_LINE:
+                self.skipped += skip_line(self.stream, content)
+            raise csv.Error(TOO_LONG)  # the record ends here, even inside quotes
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            text, self.problem = content.decode("utf-8", "surrogateescape"), NOT_UTF8
+        if self.line == 1:
+            text = text.removeprefix("\ufeff")
+        return text[:-2] + "\n" if text.endswith("\r\n") else text
+
+    def drain(self) -> tuple[list[bytes], int]:
+        """The lines since the last call, and how many bytes of the file they are."""
+        taken, length = self.taken, sum(map(len, self.taken)) + self.skipped
+        self.taken, self.skipped = [], 0
+        return taken, length
+
+
+class TableReader(Reader):
+    """CSV or TSV with a header: a record may go over several lines."""
+
+    def __init__(self, path: str | Path, dialect: Dialect = PLAIN) -> None:
+        super().__init__(path)
+        self.dialect = dialect
+        self.kind = kind_of(path)
+        self.delimiter = dialect.delimiter or ("\t" if self.kind == "tsv" else ",")
+        self._names: list[str] | None = None
+        self._packed: bool | None = None
+
+    @property
+    def seekable(self) -> bool:  # type: ignore[override]
+        if self._packed is None:
+            self._packed = is_gzip(self.path) or not self.dialect.is_utf8
+        return not self._packed
+
+    def header(self) -> list[str] | None:
+        """The column names; None if the file is empty."""
+        if self._names is None:
+            with reading(self.path, self.dialect) as file:
+                self._start(_Feed(raw_lines(file.content), 1))
+        return self._names
+
+    def rows(self) -> Iterator[tuple[int, Row | str]]:
+        with reading(self.path, self.dialect) as file:
+            feed = _Feed(raw_lines(file.content), 1, file.content)
+            records = self._start(feed)
+            names = self._names
+            if names is None:
+                return
+            width = len(names)
+            for cells in records:
+                if type(cells) is list and len(cells) == width:
+                    yield feed.line, dict(zip(names, cells, strict=False))
+                elif cells:
+                    yield feed.line, self._problem(cells)
+                feed.taken.clear()
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        total = size_of(self.path)
+        with reading(self.path, self.dialect) as file:
+            feed = _Feed(raw_lines(file.content), 1, file.content)
+            records = self._start(feed)
+            lines, start = feed.drain()
+            line = len(lines) + 1
+            while True:
+                count = 0
+                for _ in records:
+                    count += 1
+                    if count == size:
+                        break
+                payload, length = feed.drain()
+                if not payload:
+                    return
+                yield Batch(line, start, count, payload, min(1.0, file.stored.tell() / max(1, total)))
+                line, start = line + len(payload), start + length
+
+    def read(self, start: int, records: int) -> list[bytes]:
+        with open_stored(self.path) as stream:
+            stream.seek(start)
+            feed = _Feed(raw_lines(stream), 2, stream)
+            for _, _ in zip(range(records), self._records(feed), strict=False):
+                pass
+            return feed.drain()[0]
+
+    def parse(self, batch: Batch) -> Iterator[Record]:
+        names = self.header() or []
+        feed = _Feed(iter(batch.payload), batch.line)
+        for cells in self._records(feed):
+            if not cells:
+                feed.drain()
+                continue
+            sound = isinstance(cells, list) and len(cells) == len(names)
+            row = dict(zip(names, cells, strict=True)) if sound else self._problem(cells)
+            text = b"".join(feed.drain()[0]).decode("utf-8", "surrogateescape")
+            yield Record(feed.line, row, text.removeprefix("\ufeff").rstrip("\r\n"))
+
+    def _records(self, feed: _Feed) -> Iterator[list[str] | str]:
+        """The cells of each record, or what is wrong with it."""
+        csv.field_size_limit(MAX_LINE)
+        reader = csv.reader(feed, delimiter=self.delimiter, strict=True)
+        while True:
+            try:
+                for cells in reader:
+                    yield feed.problem or cells
+                    feed.size, feed.problem = 0, None
+                return
+            except csv.Error as error:
+                problem = TOO_LONG if str(error) == TOO_LONG else f"not valid {self.kind.upper()} ({error})"
+            yield problem  # after an error csv.reader starts a new record
+            feed.size, feed.problem = 0, None
+
+    def _start(self, feed: _Feed) -> Iterator[list[str] | str]:
+        """Reads the header; what follows it is left in the iterator."""
+        records = self._records(feed)
+        names = next(records, None)
+        if isinstance(names, str):
+            raise InputError(f"{self.path}:{feed.line}: {names}{self.fix(names)}")
+        if names is not None and len(set(names)) != len(names):
+            raise InputError(f"{self.path}:1: two columns have the same name ({', '.join(names)})")
+        self._names = names
+        return records
+
+    def _problem(self, cells: list[str] | str) -> str:
+        return cells if isinstance(cells, str) else f"{len(cells)} cells, but the header has {len(self._names or ())}"
+
+    def fix(self, problem: str) -> str:
+        """What the user can do about a problem, to be added to it."""
+        if problem != NOT_UTF8:
+            return ""
+        if self.dialect.is_utf8:
+            return "; name its encoding, for example --encoding latin-1"
+        return f" after decoding it as {self.dialect.encoding}; name its encoding with --encoding"
+
+
+def split_list(cell: str, separator: str | None = None) -> list[Any]:
+    """The values in a cell of text: a JSON array, or parts between separators. A ValueError if it is neither.
+
+    >>> split_list('["a", "b|c"]'), split_list("a | b"), split_list("a;b", ";")
+    (['a', 'b|c'], ['a', 'b'], ['a', 'b'])
+    """
+    cell = cell.strip()
+    if cell.startswith("[") and (separator is None or cell.endswith("]")):
+        try:
+            return list(decode_json(cell))
+        except (TypeError, ValueError, RecursionError) as error:
+            if separator is None:
+                raise ValueError(f"not a JSON array ({error})") from None
+    return [part.strip() for part in cell.split(separator or LIST_SEPARATOR)] if cell else []
+
+
+def write_table(stream: BinaryIO, rows: Iterable[Mapping[str, Any]], kind: str, fields: Sequence[str] = ()) -> int:
+    """A header (`fields`, or those of the first row) and one record per row; returns how many.
+
+    Lists, objects and true/false are written as JSON.
+    """
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n", write_through=True)
+    writer: Any = None
+    count = 0
+    for row in rows:
+        if writer is None:
+            writer = _start_table(text, kind, fields or list(row))
+        extra = [] if fields else [key for key in row if key not in writer.fieldnames]
+        if extra:
+            raise InputError(
+                f"row {count + 1} has the field {extra[0]!r}, which the first row lacks; write .jsonl or .parquet"
+            )
+        writer.writerow({key: _cell(value) for key, value in row.items()})
+        count += 1
+    if writer is None and fields:
+        _start_table(text, kind, fields)
+    text.flush()
+    text.detach()
+    return count
+
+
+def _start_table(text: io.TextIOWrapper, kind: str, fields: Sequence[str]) -> Any:
+    delimiter = "\t" if kind == "tsv" else ","
+    writer = csv.DictWriter(
+        text, fields, delimiter=delimiter, lineterminator="\n", restval="", extrasaction="ignore"
+    )  # fmt: skip
+    writer.writeheader()
+    return writer
+
+
+def _cell(value: Any) -> Any:
+    return to_json(value) if isinstance(value, (list, dict, bool)) else value
