@@ -8,19 +8,16 @@ of the wrong type is an InputError that names the key and the allowed values.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pusl_eval.files import InputError, check_input
-from pusl_eval.flags import Arguments
+from pusl_eval.options import Config, add_flags, check, from_flags, option, plain_type
 
-Config = TypeVar("Config")
-Choices = Sequence[str] | Callable[[], Sequence[str]] | None
+__all__ = ["add_flags", "build", "check", "option", "read_yaml"]
 
 # Help of options that several configs have: the same words for the same thing.
 THREADS = "CPU threads per process"
@@ -29,48 +26,10 @@ PRECISIONS = ("fp32", "tf32", "bf16", "int8")
 DEVICE = "where the model runs: cpu, cuda, cuda:N, mps or auto, which takes a GPU if there is one"
 
 
-def option(
-    default: Any, help: str, choices: Choices = None, minimum: float | None = None, flag: str | None = None
-) -> Any:
-    """A dataclass field that knows its help text, its allowed values (or where to ask for them) and its flag.
-
-    >>> @dataclasses.dataclass
-    ... class Demo:
-    ...     seed: int = option(0, "random seed", minimum=0)
-    """
-    metadata = {"help": help, "choices": choices, "minimum": minimum, "flag": flag}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = ()) -> None:
-    """Adds `--field-name` for every option of `cls`. Unset flags stay absent, so YAML can fill them."""
-    hints = typing.get_type_hints(cls)
-    for field in dataclasses.fields(cls):
-        if field.name in skip or "help" not in field.metadata:
-            continue
-        meta = field.metadata
-        long = meta["flag"] or "--" + field.name.replace("_", "-")
-        flags = [f"-{field.name}", long] if len(field.name) == 1 else [long]
-        silent = field.default is False or field.default in (None, "", dataclasses.MISSING)
-        shown = "" if silent else f" (default: {field.default})"
-        common: dict[str, Any] = {
-            "dest": field.name, "default": argparse.SUPPRESS, "help": meta["help"].replace("%", "%%") + shown,
-        }  # fmt: skip
-        kind = _plain(hints[field.name])
-        if kind is bool:
-            parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
-        else:
-            choices = _choices(meta)
-            metavar = None if choices else {int: "N", float: "X"}.get(kind, field.name.rpartition("_")[2].upper())
-            parser.add_argument(*flags, type=kind, choices=choices, metavar=metavar, **common)
-
-
 def build(cls: type[Config], args: argparse.Namespace | Mapping[str, Any], path: str | Path | None = None) -> Config:
     """Defaults < the YAML file at `path` < flags that were given -> a checked `cls`."""
     given = vars(args) if isinstance(args, argparse.Namespace) else dict(args)
-    names = {field.name for field in dataclasses.fields(typing.cast(Any, cls))}
-    values = {**(read_yaml(path, cls) if path else {}), **{key: value for key, value in given.items() if key in names}}
-    return check(cls(**values))
+    return from_flags(cls, {**(read_yaml(path, cls) if path else {}), **given})
 
 
 def read_yaml(path: str | Path, cls: type) -> dict[str, Any]:
@@ -95,32 +54,8 @@ def read_yaml(path: str | Path, cls: type) -> dict[str, Any]:
     return values
 
 
-def check(config: Config) -> Config:
-    """The config itself if every option has an allowed value, else an InputError that names the field."""
-    for field in dataclasses.fields(typing.cast(Any, config)):
-        value, meta = getattr(config, field.name), field.metadata
-        choices = _choices(meta)
-        if choices and value is not None and value not in choices:
-            raise InputError(f"'{field.name}' is {value!r}; allowed: {', '.join(map(str, choices))}")
-        if meta.get("minimum") is not None and value is not None and value < meta["minimum"]:
-            raise InputError(f"'{field.name}' is {value}; it must be at least {meta['minimum']}")
-    return config
-
-
-def _choices(meta: Mapping[str, Any]) -> Sequence[str] | None:
-    choices: Choices = meta.get("choices")
-    return choices() if callable(choices) else choices
-
-
-def _plain(hint: Any) -> type:
-    """`int` from `int` or `int | None`."""
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return typing.cast(type, next(kind for kind in typing.get_args(hint) if kind is not type(None)))
-    return typing.cast(type, hint)
-
-
 def _coerce(value: Any, hint: Any, where: str) -> Any:
-    kind = _plain(hint)
+    kind = plain_type(hint)
     if value is None and hint is not kind:
         return None
     if kind is float and isinstance(value, (int, str)) and not isinstance(value, bool):

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from pusl_eval.files import InputError, Row, check_input, check_output, write_json, write_rows
 from pusl_eval.normalize import distinct_forms
 from pusl_eval.propensity import propensities
-from pusl_eval.records import Prediction, read_predictions, read_references
+from pusl_eval.records import PredictionRecord, read_predictions, read_references
 
 OBJECTIVES = ("coverage", "propensity", "brs")
 SCALES = ("auto", "probability", "log")
@@ -92,7 +92,7 @@ class BoundedRandom:
 
 
 def rerank_rows(
-    predictions: Iterable[Prediction], choose: Chooser, k: int, scale: str, path: str | Path
+    predictions: Iterable[PredictionRecord], choose: Chooser, k: int, scale: str, path: str | Path
 ) -> Iterator[Row]:
     """Streams reranked prediction rows. Drops repeated and blank phrases first and keeps the given scores."""
     for prediction in predictions:
@@ -115,7 +115,7 @@ def rerank_rows(
         yield {**row, **{name: value for name, value in prediction.extra.items() if name not in row}}
 
 
-def _chance(score: float, scale: str, prediction: Prediction, path: str | Path) -> float:
+def _chance(score: float, scale: str, prediction: PredictionRecord, path: str | Path) -> float:
     if scale == "log" and score <= 0:
         return math.exp(score)
     if scale == "probability" and 0 <= score <= 1:
@@ -126,7 +126,7 @@ def _chance(score: float, scale: str, prediction: Prediction, path: str | Path) 
     raise InputError(f"{where} is not a probability in [0, 1]; log-probabilities need --scores log")
 
 
-def find_scale(predictions: Iterable[Prediction]) -> str:
+def find_scale(predictions: Iterable[PredictionRecord]) -> str:
     """`log` if the first score that is not 0 is negative, else `probability`."""
     for prediction in predictions:
         for score in prediction.scores or ():

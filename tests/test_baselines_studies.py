@@ -11,7 +11,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from pusl_eval.exits import exit_code
+from pusl_eval.errors import exit_code
 from pusl_eval.files import write_rows
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "studies"

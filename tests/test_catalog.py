@@ -18,10 +18,10 @@ from catalog_words import WordsRecipe
 import pusl.catalog.parts
 from pusl.catalog.parts import WorkFolder, repeated, unpack_part
 from pusl.catalog.processes import WorkerDied, run_tasks
-from pusl.catalog.run import Options, generate_catalog, generate_shard, storage
-from pusl.catalog.shards import Item, open_source
+from pusl.catalog.run import Options, generate_catalog, generate_shard
+from pusl.catalog.shards import CatalogFile, CatalogItem
 from pusl.examples import Columns
-from pusl_eval.files import InputError, read_rows, write_rows
+from pusl_eval.files import InputError, open_atomic, read_rows, write_rows
 from pusl_eval.records import read_predictions
 
 ROWS = [{"id": f"a{i}", "text": f"zeto drone {i % 40} größe"} for i in range(100)]
@@ -93,7 +93,9 @@ def test_prediction_lines_are_the_contract(tmp_path: Path) -> None:
 
 def test_equal_texts_are_computed_once_per_shard(tmp_path: Path) -> None:
     rows, counts = generate_shard(
-        WordsRecipe(log=str(tmp_path / "log")), [Item(i, str(i), "a b" if i % 2 else "c") for i in range(6)], Options(2)
+        WordsRecipe(log=str(tmp_path / "log")),
+        [CatalogItem(i, str(i), "a b" if i % 2 else "c") for i in range(6)],
+        Options(2),
     )
     assert (tmp_path / "log").read_text().splitlines() == ["c", "a b"]
     assert counts["repeats"] == 4 and [row["keyphrases"] for row in rows] == [["c"], ["a", "b"]] * 3
@@ -308,7 +310,7 @@ def test_urls_go_through_fsspec(tmp_path: Path, items: Path, monkeypatch: pytest
 
 
 def test_a_failed_upload_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(Stop), storage.writing(f"local://{tmp_path}/x.jsonl") as stream:
+    with pytest.raises(Stop), open_atomic(f"local://{tmp_path}/x.jsonl", mode="wb") as stream:
         stream.write(b"half")
         raise Stop
     assert os.listdir(tmp_path) == []
@@ -318,7 +320,7 @@ def test_chunks_can_be_read_again_from_their_notes(tmp_path: Path) -> None:
     rows = [{"id": str(i), "text": f't{i}\n"x"' if i % 3 else "y"} for i in range(50)]
     for name in ("in.jsonl", "in.csv", "in.parquet"):
         write_rows(tmp_path / name, rows)
-        source = open_source(str(tmp_path / name), Columns())
+        source = CatalogFile(str(tmp_path / name), Columns())
         chunks = list(source.chunks(7))
         assert len(chunks) == 8 and chunks[-1].done == pytest.approx(1.0)
         for chunk in reversed(chunks):

@@ -175,8 +175,8 @@ def test_log_without_counts_and_with_a_template():
     [
         ("id,query\n1,a\n", "log.csv has no column 'text' (found: id, query). Name it with --text-column"),
         ("sku,text,query\n1,t,a\n", "log.csv has no column 'id' (found: sku, text, query). Name it with --id-column"),
-        ("id,text,query,count\n1,t,a,many\n", "log.csv:2: 'count' must be a whole number >= 0, found 'many'"),
-        ("id,text,query,count\n1,t,a,-3\n", "log.csv:2: 'count' must be a whole number >= 0, found '-3'"),
+        ("id,text,query,count\n1,t,a,many\n", "log.csv:2: 'count' must be an integer >= 0, found 'many'"),
+        ("id,text,query,count\n1,t,a,-3\n", "log.csv:2: 'count' must be an integer >= 0, found '-3'"),
         ("id,text,query,count\n", "is empty"),
     ],
 )

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pusl.examples import Columns, Example, SeenIds, read_examples, template_fields, write_examples
+from pusl.examples import Columns, Example, SeenIds, read_examples, write_examples
+from pusl_eval.columns import template_fields
 from pusl_eval.files import InputError
 
 ROWS = [
@@ -133,15 +134,15 @@ BAD_LINES = {
     '{"id": "a", "text": "t", "keyphrases": [["x"]]}': "found a list in it",
     '{"id": "a", "text": "t", "keyphrases": ["' + "x" * 1_000_000 + '"]}': "a keyphrase of 1,000,000 characters",
     '{"id": "a", "text": 3, "keyphrases": []}': "'text' must be a string, found a number",
-    '{"id": null, "text": "t", "keyphrases": []}': "'id' must be a string or a whole number, found null",
-    '{"id": true, "text": "t", "keyphrases": []}': "'id' must be a string or a whole number, found true/false",
+    '{"id": null, "text": "t", "keyphrases": []}': "'id' must be a string or an integer, found null",
+    '{"id": true, "text": "t", "keyphrases": []}': "'id' must be a string or an integer, found true/false",
     '{"id": "", "text": "t", "keyphrases": []}': "'id' is blank",
     '{"text": "t", "keyphrases": []}': r"no field 'id' \(found: text, keyphrases\). Name it with --id-column",
     '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": [1, 2]}': "has 2 values, but there are 1 keyphrases",
-    '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": [-1]}': "'counts' must be whole numbers >= 0, found -1",
-    '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": [1.5]}': "'counts' must be whole numbers >= 0, found 1.5",
-    '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": [true]}': "'counts' must be whole numbers >= 0",
-    '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": 3}': "'counts' must be a list of whole numbers",
+    '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": [-1]}': "'counts' must be integers >= 0, found -1",
+    '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": [1.5]}': "'counts' must be integers >= 0, found 1.5",
+    '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": [true]}': "'counts' must be integers >= 0",
+    '{"id": "a", "text": "t", "keyphrases": ["x"], "counts": 3}': "'counts' must be a list of integers",
     '{"id": "a", "text": "\\ud800", "keyphrases": []}': "half of a surrogate pair",
     '{"id": "a", "text": "t", "keyphrases": [NaN]}': "not a JSON object",
     '["id", "text"]': "expected a JSON object, found a list",

@@ -17,7 +17,7 @@ from catalog_words import WordsRecipe
 
 from pusl.catalog.engine_ray import ATTEMPTS, ShardActor
 from pusl.catalog.run import Options, ShardJob, generate_catalog
-from pusl.catalog.shards import open_source
+from pusl.catalog.shards import CatalogFile
 from pusl.examples import STANDARD
 from pusl_eval.files import write_rows
 
@@ -92,7 +92,7 @@ def test_killed_workers_and_drivers_change_no_byte(address: str, tmp_path: Path)
 def test_a_shard_that_ends_every_actor_is_given_up(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", [{"id": "a", "text": "b"}])
     job = ShardJob(str(tmp_path / "in.jsonl"), STANDARD, WordsRecipe(), Options(3))
-    (chunk,) = open_source(job.input, STANDARD).chunks(5)
+    (chunk,) = CatalogFile(job.input, STANDARD).chunks(5)
     note = {name: [getattr(chunk, name)] for name in ("index", "line", "start", "records", "digest")}
     (tmp_path / "out.jsonl.parts").mkdir()
     for _ in range(ATTEMPTS):

@@ -1,6 +1,6 @@
 """Files, lists or dicts of records -> rows of ids in the references' order.
 
-A source is a path, a sequence of records (dicts or `Reference`/`Prediction` objects) or a mapping from
+A source is a path, a sequence of records (dicts or `ReferenceRecord`/`PredictionRecord` objects) or a mapping from
 id to keyphrases. Records are turned into ids a few thousand at a time, so that a file's strings are
 never all in memory.
 """
@@ -24,8 +24,8 @@ from pusl_eval.laziness import laziness
 from pusl_eval.matching import Offsets, Ragged, Vocabulary
 from pusl_eval.presence import Texts
 from pusl_eval.records import (
-    Prediction,
-    Reference,
+    PredictionRecord,
+    ReferenceRecord,
     check_known,
     parse_prediction,
     parse_reference,
@@ -35,7 +35,7 @@ from pusl_eval.records import (
 )
 
 Source: TypeAlias = (
-    "str | Path | Mapping[str, Sequence[str]] | Sequence[Row] | Sequence[Reference] | Sequence[Prediction]"
+    "str | Path | Mapping[str, Sequence[str]] | Sequence[Row] | Sequence[ReferenceRecord] | Sequence[PredictionRecord]"
 )
 Floats: TypeAlias = NDArray[np.float64]
 CHUNK = 8192
@@ -273,7 +273,7 @@ def _encode(vocabulary: Vocabulary, chunk: _Chunk) -> Ragged:
         raise
 
 
-def _reference_records(source: Source) -> Iterator[Reference]:
+def _reference_records(source: Source) -> Iterator[ReferenceRecord]:
     if isinstance(source, (str, Path)):
         yield from read_references(source)
         return
@@ -282,7 +282,7 @@ def _reference_records(source: Source) -> Iterator[Reference]:
         yield parse_reference(row, "references", line, seen)
 
 
-def _prediction_records(source: Source, known: Mapping[str, int], of: str) -> Iterator[Prediction]:
+def _prediction_records(source: Source, known: Mapping[str, int], of: str) -> Iterator[PredictionRecord]:
     if isinstance(source, (str, Path)):
         yield from read_predictions(source, known, of)
         return
@@ -299,11 +299,11 @@ def _rows(source: Any) -> Iterator[Row]:
         yield from ({"id": name, "keyphrases": phrases} for name, phrases in source.items())
         return
     for record in source:
-        if isinstance(record, Reference):
+        if isinstance(record, ReferenceRecord):
             names = ("id", "text", "keyphrases", "group", "counts")
             fields = {name: getattr(record, name) for name in names}
             yield {name: value for name, value in fields.items() if value is not None}
-        elif isinstance(record, Prediction):
+        elif isinstance(record, PredictionRecord):
             yield {"id": record.id, "keyphrases": record.keyphrases, "exhausted": record.exhausted}
         elif isinstance(record, dict):
             yield record

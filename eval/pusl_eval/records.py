@@ -1,4 +1,4 @@
-"""Reference and prediction files -> checked records, one at a time.
+"""ReferenceRecord and prediction files -> checked records, one at a time.
 
 What is wrong with a line is an InputError that names file, line and id. An id is a string or an
 integer (which is turned into a string). Fields that PUSL does not know are kept in `extra`.
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pusl_eval.columns import STANDARD, BadRecord, Columns, ItemFields, columns_of
 from pusl_eval.files import InputError, Row, kind_of, read_lines, read_rows, type_name
 
 _ONLY_STRINGS = frozenset((str,))
@@ -22,7 +23,7 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 @dataclass(slots=True)
-class Reference:
+class ReferenceRecord:
     """One item with its observed keyphrases (a training example has the same form)."""
 
     id: str
@@ -36,7 +37,7 @@ class Reference:
 
 
 @dataclass(slots=True)
-class Prediction:
+class PredictionRecord:
     """One item's keyphrases in the order in which they were generated."""
 
     id: str
@@ -47,14 +48,43 @@ class Prediction:
     line: int = 0
 
 
-def read_references(path: str | Path) -> Iterator[Reference]:
-    """Streams the checked references of a JSONL, Parquet, CSV or TSV file."""
+def read_references(path: str | Path, columns: Columns | None = None) -> Iterator[ReferenceRecord]:
+    """Streams the checked references of a JSONL, Parquet, CSV or TSV file.
+
+    `columns` names columns that are called otherwise; an `ItemFile` brings its own.
+    """
     seen: dict[str, int] = {}
-    for line, row in read_rows(path):
+    for line, row in _item_rows(path, columns or columns_of(path)):
         yield parse_reference(row, path, line, seen)
 
 
-def read_predictions(path: str | Path, known: Container[str] | None = None, of: str = "") -> Iterator[Prediction]:
+def _item_rows(path: str | Path, columns: Columns) -> Iterator[tuple[int, Row]]:
+    """Rows with the standard names, whatever the file calls its columns."""
+    if columns == STANDARD:
+        yield from read_rows(path)
+        return
+    kind = kind_of(path)
+    fields = ItemFields(columns, table=kind != "jsonl", split_lists=kind in ("csv", "tsv"))
+    used = {columns.id_column, columns.keyphrases_column, columns.counts_column, *fields.text_fields}
+    for line, row in read_rows(path, raw=True, dialect=columns.dialect):
+        found: Row = {name: value for name, value in row.items() if name not in used and value is not None}
+        try:
+            found["id"] = fields.identifier(row)
+            found["keyphrases"], counts = fields.labels(row)
+            if any(name in row for name in fields.text_fields):
+                found["text"] = fields.text(row)
+        except BadRecord as error:
+            raise fields.refuse(error, row, path, line, found.get("id")) from None
+        more = {
+            "counts": counts,
+            "group": row.get(columns.group_column),
+            "timestamp": row.get(columns.timestamp_column),
+        }
+        found.update((name, value) for name, value in more.items() if value is not None)
+        yield line, found
+
+
+def read_predictions(path: str | Path, known: Container[str] | None = None, of: str = "") -> Iterator[PredictionRecord]:
     """Streams the checked predictions of a file; with `known`, an id outside it is an error.
 
     `of` names where the known ids come from, for the error message.
@@ -67,7 +97,7 @@ def read_predictions(path: str | Path, known: Container[str] | None = None, of: 
         yield prediction
 
 
-def check_known(prediction: Prediction, known: Container[str], path: str | Path, of: str = "") -> None:
+def check_known(prediction: PredictionRecord, known: Container[str], path: str | Path, of: str = "") -> None:
     """An InputError when no reference has the prediction's id."""
     if prediction.id not in known:
         where = f" in {of}" if of else ""
@@ -93,8 +123,8 @@ def read_label_file(path: str | Path) -> Iterator[str]:
         yield from (phrase for phrase in phrases if phrase.strip())
 
 
-def parse_reference(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> Reference:
-    """One row -> a Reference. `seen` (id -> line) finds repeated ids."""
+def parse_reference(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> ReferenceRecord:
+    """One row -> a ReferenceRecord. `seen` (id -> line) finds repeated ids."""
     name = _id_of(row, path, line, seen)
     phrases = _phrases_of(row, path, line, name)
     counts, text, group = row.get("counts"), row.get("text"), row.get("group")
@@ -107,11 +137,11 @@ def parse_reference(row: Row, path: str | Path, line: int, seen: dict[str, int] 
             raise InputError(f"{path}:{line}: id {name!r}: 'group' is {type_name(group)}; expected a string")
         group = str(group)
     extra = {key: value for key, value in row.items() if key not in _REFERENCE_FIELDS}
-    return Reference(name, phrases, text, counts, row.get("timestamp"), group or None, extra, line)
+    return ReferenceRecord(name, phrases, text, counts, row.get("timestamp"), group or None, extra, line)
 
 
-def parse_prediction(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> Prediction:
-    """One row -> a Prediction. `seen` (id -> line) finds repeated ids."""
+def parse_prediction(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> PredictionRecord:
+    """One row -> a PredictionRecord. `seen` (id -> line) finds repeated ids."""
     name = _id_of(row, path, line, seen)
     phrases = _phrases_of(row, path, line, name)
     scores, exhausted = row.get("scores"), row.get("exhausted", False)
@@ -123,7 +153,7 @@ def parse_prediction(row: Row, path: str | Path, line: int, seen: dict[str, int]
             raise InputError(f"{path}:{line}: id {name!r}: 'exhausted' is {exhausted!r}; expected true or false")
         exhausted = flag
     extra = {key: value for key, value in row.items() if key not in _PREDICTION_FIELDS}
-    return Prediction(name, phrases, scores, exhausted, extra, line)
+    return PredictionRecord(name, phrases, scores, exhausted, extra, line)
 
 
 def _id_of(row: Row, path: str | Path, line: int, seen: dict[str, int] | None) -> str:
@@ -133,13 +163,13 @@ def _id_of(row: Row, path: str | Path, line: int, seen: dict[str, int] | None) -
     if type(name) is not str:
         if name is _MISSING:
             raise InputError(f"{path}:{line}: no field 'id' (found: {', '.join(row) or 'nothing'})")
-        raise InputError(f"{path}:{line}: 'id' is {type_name(name)}; expected a string or a whole number")
+        raise InputError(f"{path}:{line}: 'id' is {type_name(name)}; expected a string or an integer")
     if not name:
         raise InputError(f"{path}:{line}: 'id' is empty")
     if seen is not None:
         first = seen.setdefault(name, line)
         if first != line:
-            raise InputError(f"{path}:{line}: id {name!r} stands already in line {first}; ids must be unique")
+            raise InputError(f"{path}:{line}: id {name!r} is already in line {first}; ids must be unique")
     return name
 
 
@@ -167,7 +197,7 @@ def _check_numbers(values: Any, field: str, expected: int, path: str | Path, lin
     whole = field == "counts"
     for value in values:
         if type(value) is not int and (whole or type(value) is not float or not math.isfinite(value)):
-            kind = "a whole number" if whole else "a finite number"
+            kind = "an integer" if whole else "a finite number"
             raise InputError(f"{where} '{field}' holds {value!r}; expected {kind}")
         if whole and value < 0:
             raise InputError(f"{where} '{field}' holds {value}; expected 0 or more")

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pusl.catalog.recipes import ModelRecipe, file_fingerprint
+from pusl.catalog.recipes import ModelRecipe
 from pusl.decoding.calibration import Calibration, hits
 from pusl.examples import Columns, read_examples
-from pusl_eval.files import InputError, Row, check_input
+from pusl_eval.files import InputError, Row, check_input, file_digest
 from pusl_eval.records import read_predictions
 
 
@@ -30,7 +30,7 @@ def learned_curve(
 ) -> Calibration:
     """The curve of `recipe` on `references`; `generate(input, output)` makes the predictions it is learned from."""
     check_input(references)
-    facts = {"model": recipe.fingerprint(), "references": file_fingerprint(references), "options": options}
+    facts = {"model": recipe.fingerprint(), "references": file_digest(references), "options": options}
     code = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=4).hexdigest()
     kept = Path(f"{output}.calibration-{code}.json")
     if kept.exists():

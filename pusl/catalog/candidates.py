@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pusl.catalog import storage
 from pusl.catalog.parts import id_hash
-from pusl.catalog.recipes import ModelRecipe, Predictor, file_fingerprint
+from pusl.catalog.recipes import ModelRecipe, Predictor
 from pusl.catalog.run import (
     SHARD_SIZE,
     Options,
@@ -27,10 +26,11 @@ from pusl.catalog.run import (
     versions,
     with_calibration,
 )  # fmt: skip
-from pusl.catalog.shards import Item, open_source
+from pusl.catalog.shards import CatalogFile, CatalogItem
 from pusl.examples import STANDARD, Columns
 from pusl.fusion.folder import is_fused
-from pusl_eval.files import InputError, Row, check_input, kind_of, read_rows, type_name
+from pusl_eval.files import InputError, Row, check_input, file_digest, kind_of, read_rows, storage, type_name
+from pusl_eval.files.lines import is_gzip
 from pusl_eval.normalize import distinct
 from pusl_eval.records import read_label_file
 
@@ -53,7 +53,7 @@ class CandidateLists:
             if not self.shared:
                 raise InputError(f"{path}: is empty; expected one phrase a line") from None
             return
-        if kind == "jsonl" and storage.read_start(path, 2) != b"\x1f\x8b":
+        if kind == "jsonl" and not is_gzip(path):
             self._index()
         else:
             for line, row in read_rows(path):
@@ -135,7 +135,7 @@ class ScoreJob(ShardJob):
         object.__setattr__(self, "_lists", CandidateLists(self.candidates))
         return super().start()
 
-    def answer(self, generator: Predictor, items: Sequence[Item]) -> tuple[list[Row], Row]:
+    def answer(self, generator: Predictor, items: Sequence[CatalogItem]) -> tuple[list[Row], Row]:
         """One row per item: candidates by falling score; equal scores stay in the given order."""
         scorer: Any = generator
         lists: list[list[str]] = getattr(self, "_lists").of([item.id for item in items])  # noqa: B009
@@ -185,9 +185,9 @@ def score_catalog(
     recipe.fingerprint()
     if calibrate is not None:
         recipe = with_calibration(recipe, calibrate, output, columns, CALIBRATION_K, {}, workers, progress)
-    source = open_source(input, columns)
+    source = CatalogFile(input, columns)
     fingerprint = {
-        "input": input_fingerprint(source), "model": recipe.fingerprint(), "candidates": file_fingerprint(candidates),
+        "input": input_fingerprint(source), "model": recipe.fingerprint(), "candidates": file_digest(candidates),
         "options": {"score": True, "shard_size": shard_size, "kind": kind_of(output)},
         "columns": {name: getattr(columns, name) for name in ("id_column", "text_column", "text_template")},
         "versions": versions(),

@@ -10,7 +10,6 @@ after a lost driver the same command goes on with the parts that are there.
 
 from __future__ import annotations
 
-import gzip
 import itertools
 import json
 import logging
@@ -22,13 +21,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pusl.catalog import storage
 from pusl.catalog.parts import WorkFolder
 from pusl.catalog.processes import WorkerDied, WorkerFailed
 from pusl.catalog.run import Reports, ShardJob
-from pusl.catalog.shards import Chunk, open_source
+from pusl.catalog.shards import CatalogFile, Chunk
 from pusl.process import prepare_process
-from pusl_eval.files import InputError, Row
+from pusl_eval.columns import Columns
+from pusl_eval.files import InputError, Row, open_atomic, storage, write_bytes
+from pusl_eval.files.lines import reading
 
 WINDOW = 20_000  # shards in one Ray dataset: bounds the driver's memory for any catalog
 ATTEMPTS = 4  # actors that may be lost on one shard; Ray itself would try forever
@@ -68,7 +68,7 @@ class ShardActor:
         for attempt in range(ATTEMPTS):
             mark = f"{self.folder.path}/try-{self.run}-{note.index:08d}-{attempt}"
             if not storage.exists(mark):
-                return storage.write_bytes(mark, b"")
+                return write_bytes(mark, b"")
         raise WorkerDied(f"{ATTEMPTS} actors ended while they worked on {note}")
 
 
@@ -95,8 +95,9 @@ def run_on_ray(
     `gpus` per worker: by default one where the cluster has GPUs, unless the job runs on the CPU.
     """
     ray = _connect(address)
-    if not open_source(job.input, job.columns).seekable:
-        job = replace(job, input=unpack_beside(job.input, folder))
+    if not CatalogFile(job.input, job.columns).seekable:
+        unpacked = replace(job.columns, encoding="utf-8")
+        job = replace(job, input=unpack_beside(job.input, job.columns, folder), columns=unpacked)
     available = ray.cluster_resources()
     there = available.get("GPU", 0)
     if gpus is None:
@@ -157,10 +158,10 @@ def _connect(address: str | None) -> Any:
     return ray
 
 
-def unpack_beside(path: str, folder: WorkFolder) -> str:
-    """A plain copy of a gzipped input in the work folder, because gzip cannot be read from the middle."""
+def unpack_beside(path: str, columns: Columns, folder: WorkFolder) -> str:
+    """A plain UTF-8 copy of the input in the work folder, because gzip cannot be read from the middle."""
     target = f"{folder.path}/input-{os.path.basename(path).removesuffix('.gz')}"
     if not storage.exists(target):
-        with storage.open_binary(path) as raw, gzip.GzipFile(fileobj=raw) as packed, storage.writing(target) as plain:
-            shutil.copyfileobj(packed, plain, 1 << 20)
+        with reading(path, columns.dialect) as file, open_atomic(target, force=True, mode="wb") as plain:
+            shutil.copyfileobj(file.content, plain, 1 << 20)
     return target

@@ -9,10 +9,9 @@ there, they are streamed into the output in order and the folder goes.
 from __future__ import annotations
 
 import contextlib
-import csv
 import hashlib
-import io
 import json
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
@@ -20,22 +19,31 @@ from typing import Any, BinaryIO
 import filelock
 import numpy as np
 
-from pusl.catalog import storage
-from pusl.catalog.shards import Chunk, Item, Reject
-from pusl_eval.files import InputError, Row, kind_of, to_json
+from pusl.catalog.shards import CatalogItem, Chunk, Reject
+from pusl_eval.files import (
+    PREDICTION_FIELDS,
+    InputError,
+    Row,
+    kind_of,
+    open_atomic,
+    storage,
+    to_json,
+    write_bytes,
+    write_stream,
+)
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_OURS = re.compile(r"(part-|try-|input-|lock$|manifest\.json$|rejects$|\..*\.tmp$)")  # files that a run makes
 LOCK = "lock"
 PREFIX = "part-"
 FIELDS = ("id", "keyphrases", "scores", "exhausted", "reason")
-PARQUET_ROWS = 20_000  # per row group, whatever the shard size, so that shards leave no trace in the file
 BUCKET = 1 << 17  # id hashes looked at together when searching repeats: 1 MiB
 MOST_PASSES = 64  # over all hashes; beyond 8 million items buckets grow instead, to 125 MB for a billion
 
 
 def pack_part(
-    chunk: Chunk, items: Sequence[Item], rows: Sequence[Row], rejects: Sequence[Reject], counts: Row
+    chunk: Chunk, items: Sequence[CatalogItem], rows: Sequence[Row], rejects: Sequence[Reject], counts: Row
 ) -> bytes:
     """One shard's predictions as the bytes of a part file."""
     body = "".join(to_json(row) + "\n" for row in rows).encode("utf-8")
@@ -65,6 +73,11 @@ def id_hash(item: str) -> int:
 
 def _checksum(body: bytes) -> str:
     return hashlib.blake2b(body, digest_size=16).hexdigest()
+
+
+def _replacing(path: str) -> Any:
+    """A new file of bytes that replaces `path` at the end."""
+    return open_atomic(path, force=True, mode="wb")
 
 
 class InputChanged(InputError):
@@ -122,12 +135,13 @@ class WorkFolder:
                 if name != LOCK:
                     storage.remove(f"{self.path}/{name}")
             manifest = {"format": FORMAT, "fingerprint": fingerprint}
-            storage.write_bytes(f"{self.path}/{MANIFEST}", (json.dumps(manifest, indent=2) + "\n").encode())
+            write_bytes(f"{self.path}/{MANIFEST}", (json.dumps(manifest, indent=2) + "\n").encode())
         return old is not None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder against a second run on the same machine; an empty folder goes at the end."""
+        self._refuse_other_files()
         storage.make_folder(self.path)
         with contextlib.ExitStack() as stack:
             if not storage.is_url(self.path):
@@ -139,7 +153,18 @@ class WorkFolder:
                 yield
             finally:
                 if not storage.exists(f"{self.path}/{MANIFEST}"):
-                    storage.remove(self.path)
+                    with contextlib.suppress(PermissionError):  # Windows: the lock is still open
+                        storage.remove(self.path)
+
+    def _refuse_other_files(self) -> None:
+        """A folder of this name that no run of ours made is never emptied."""
+        if storage.exists(self.path) and not storage.exists(f"{self.path}/{MANIFEST}"):
+            other = [name for name in storage.file_names(self.path) if not _OURS.match(name)]
+            if other:
+                raise InputError(
+                    f"{self.path}: holds other files ({sorted(other)[0]}), and this run needs a folder of that name; "
+                    "move it, or name another --output"
+                )
 
     def _part_names(self) -> list[str]:
         return [name for name in storage.file_names(self.path) if name.startswith(PREFIX)]
@@ -165,7 +190,7 @@ class WorkFolder:
         """Writes a finished shard, atomically, and returns its header."""
         found = unpack_part(content)
         assert found is not None
-        storage.write_bytes(self.part_path(index), content)
+        write_bytes(self.part_path(index), content)
         return found[0]
 
     def parts(self, count: int) -> Iterator[tuple[Row, bytes]]:
@@ -214,7 +239,7 @@ class WorkFolder:
                 rejects += len(spoiled)
 
         # The rejects wait in the work folder: the output itself says that a run is complete.
-        with storage.writing(self.output) as stream, storage.writing(f"{self.path}/rejects") as log:
+        with _replacing(self.output) as stream, _replacing(f"{self.path}/rejects") as log:
             write_predictions(stream, kept(), kind_of(self.output), fields)
         if rejects:
             storage.move(f"{self.path}/rejects", self.output + ".rejects")
@@ -276,52 +301,17 @@ def write_predictions(stream: BinaryIO, lines: Iterable[bytes], kind: str, field
     if kind == "jsonl":
         for line in lines:
             stream.write(line)
-    elif kind == "parquet":
-        _write_parquet(stream, lines, fields)
-    else:
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
-        writer = csv.DictWriter(
-            text,
-            fields,
-            delimiter="\t" if kind == "tsv" else ",",
-            lineterminator="\n",
-            restval="",
-            extrasaction="ignore",
-        )
-        writer.writeheader()
-        for line in lines:
-            row = json.loads(line)
-            plain = {key: to_json(value) if isinstance(value, (list, bool)) else value for key, value in row.items()}
-            writer.writerow(plain)
-        text.flush()
-        text.detach()
+        return
+    # Other fields are text. `explain` too, as JSON: which marks it has depends on the universe and the labels.
+    types = {name: PREDICTION_FIELDS.get(name, "text") for name in fields}
+    write_stream(stream, _table_rows(lines, kind), kind, types)
 
 
-def _write_parquet(stream: BinaryIO, lines: Iterable[bytes], fields: Sequence[str]) -> None:
-    import pyarrow
-    import pyarrow.parquet as parquet
-
-    text = pyarrow.string()
-    kinds = {
-        "keyphrases": pyarrow.list_(text), "scores": pyarrow.list_(pyarrow.float64()), "exhausted": pyarrow.bool_(),
-        "probabilities": pyarrow.list_(pyarrow.float64()),
-    }  # fmt: skip
-    # The rest is text, `explain` too (as JSON): which marks it has depends on the universe and the labels.
-    schema = pyarrow.schema([(name, kinds.get(name, text)) for name in fields])
-    with parquet.ParquetWriter(stream, schema) as writer:
-        batch: list[Row] = []
-
-        def flush() -> None:
-            writer.write_table(pyarrow.Table.from_pylist(batch, schema))
-            batch.clear()
-
-        for line in lines:
-            row = json.loads(line)
+def _table_rows(lines: Iterable[bytes], kind: str) -> Iterator[Row]:
+    for line in lines:
+        row = json.loads(line)
+        if kind == "parquet":
             row.setdefault("exhausted", False)
             if "explain" in row:
                 row["explain"] = to_json(row["explain"])
-            batch.append(row)
-            if len(batch) == PARQUET_ROWS:
-                flush()
-        if batch:
-            flush()
+        yield row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 from pusl.decoding.calibration import Calibration
 from pusl.devices import resolve_device, resolve_precision
 from pusl.fusion.folder import generator_folders, is_fused
-from pusl_eval.files import InputError, Row, check_input
+from pusl_eval.files import InputError, Row, check_input, file_digest
 
 # Everything in a model folder that a prediction depends on; checkpoints and logs of the training do not count.
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model")
@@ -85,16 +84,16 @@ class ModelRecipe:
             paths |= set(folder.glob("labels.txt.gz"))
         code = hashlib.blake2b(digest_size=16)
         for path in sorted(paths):
-            code.update(f"{path.relative_to(folder)} {file_fingerprint(path)}\n".encode())
+            code.update(f"{path.relative_to(folder)} {file_digest(path)}\n".encode())
         device = resolve_device(self.device)
         facts: Row = {
             "digest": code.hexdigest(), "precision": resolve_precision(self.precision, device),
             "threads": self.threads, "device": device,
         }  # fmt: skip
         if self.predictions:
-            facts["predictions"] = {name: file_fingerprint(check_input(path)) for name, path in self.predictions}
+            facts["predictions"] = {name: file_digest(check_input(path)) for name, path in self.predictions}
         if self.universe:
-            facts["universe"] = file_fingerprint(check_input(self.universe))
+            facts["universe"] = file_digest(check_input(self.universe))
         if self.calibration:
             facts["calibration"] = hashlib.blake2b(repr(self.calibration).encode(), digest_size=16).hexdigest()
         return facts
@@ -102,12 +101,3 @@ class ModelRecipe:
     def weight(self) -> int:
         """The size of the weight files."""
         return sum(path.stat().st_size for path in Path(self.model).rglob("*.safetensors"))
-
-
-def file_fingerprint(path: str | os.PathLike[str]) -> str:
-    """A digest of a file's whole content."""
-    code = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
-            code.update(block)
-    return code.hexdigest()

@@ -18,15 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from pusl.catalog import storage
 from pusl.catalog.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
 from pusl.catalog.processes import run_tasks
 from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor
-from pusl.catalog.shards import Chunk, Item, Source, open_source
+from pusl.catalog.shards import CatalogFile, CatalogItem, Chunk
 from pusl.devices import gpu_count, resolve_device
 from pusl.examples import STANDARD, Columns
 from pusl.process import torch_threads
-from pusl_eval.files import InputError, Row, kind_of
+from pusl_eval.files import InputError, Row, kind_of, storage
 
 SHARD_SIZE = 512
 NOTHING_USABLE = 1000  # bad lines from the start, and not one good: stop early
@@ -60,7 +59,7 @@ class ShardJob:
 
     def start(self) -> Callable[[Chunk], bytes]:
         """Loads the model and returns the function shard -> part file."""
-        generator, source = self.spec.load(), open_source(self.input, self.columns, self.options.complete)
+        generator, source = self.spec.load(), CatalogFile(self.input, self.columns, self.options.complete)
 
         def work(chunk: Chunk) -> bytes:
             if not chunk.payload:
@@ -74,7 +73,7 @@ class ShardJob:
 
         return work
 
-    def answer(self, generator: Predictor, items: Sequence[Item]) -> tuple[list[Row], Row]:
+    def answer(self, generator: Predictor, items: Sequence[CatalogItem]) -> tuple[list[Row], Row]:
         """The rows of one shard's items, in order, and counts."""
         return generate_shard(generator, items, self.options)
 
@@ -94,7 +93,7 @@ class Summary:
     seconds: float = 0.0
 
 
-def generate_shard(generator: Predictor, items: Sequence[Item], options: Options) -> tuple[list[Row], Row]:
+def generate_shard(generator: Predictor, items: Sequence[CatalogItem], options: Options) -> tuple[list[Row], Row]:
     """The prediction rows of one shard, in order, and counts. Equal items are computed once."""
     by_id = bool(getattr(generator, "needs_ids", False))  # a fused model with predictions made elsewhere
     keys = [(item.text, item.known, item.id if by_id else "") for item in items]
@@ -208,7 +207,7 @@ def generate_catalog(
     kind = kind_of(output)
     if input == output:
         raise InputError(f"--output {output}: is the input; name another file")
-    source = open_source(input, columns, complete)
+    source = CatalogFile(input, columns, complete)
     if complete:
         source.check_known()
     columns_read = ["id_column", "text_column", "text_template"]
@@ -232,7 +231,7 @@ def generate_catalog(
 
 def run_catalog(
     job: ShardJob,
-    source: Source,
+    source: CatalogFile,
     output: str,
     fingerprint: Row,
     *,
@@ -304,7 +303,7 @@ def with_calibration(
 class _Run:
     """One pass over the input: what is done is counted, what is not is computed."""
 
-    def __init__(self, source: Source, folder: WorkFolder, shard_size: int, resumed: bool, progress: bool) -> None:
+    def __init__(self, source: CatalogFile, folder: WorkFolder, shard_size: int, resumed: bool, progress: bool) -> None:
         self.source, self.folder, self.shard_size = source, folder, shard_size
         self.finished = folder.finished() if resumed else set()
         self.progress = progress
@@ -405,7 +404,7 @@ def _in_process(job: ShardJob, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk,
         yield chunk, content
 
 
-def check_all(source: Source, shard_size: int) -> None:
+def check_all(source: CatalogFile, shard_size: int) -> None:
     """Reads the whole input and raises at its first bad line or repeated id (`--strict`)."""
 
     def hashes() -> Iterator[np.ndarray]:
@@ -425,10 +424,10 @@ def check_all(source: Source, shard_size: int) -> None:
                 raise InputError(f"{source.path}:{item.line}: id {item.id!r} stands already in line {first[item.id]}")
 
 
-def input_fingerprint(source: Source) -> Row:
+def input_fingerprint(source: CatalogFile) -> Row:
     """The input's size and a digest of both ends; the middle is checked shard by shard."""
     code = hashlib.blake2b(digest_size=16)
-    with storage.open_binary(source.path) as stream:
+    with storage.open_stored(source.path) as stream:
         code.update(stream.read(EDGE))
         stream.seek(max(0, source.size - EDGE))
         code.update(stream.read(EDGE))

@@ -5,8 +5,8 @@ The light package needs some of them too, so they are defined in `pusl_eval.flag
 
 from __future__ import annotations
 
-from pusl.config import DEVICE, PRECISION, PRECISIONS, THREADS, add_flags
-from pusl.examples import Columns
+from pusl.config import DEVICE, PRECISION, PRECISIONS, THREADS
+from pusl_eval.columns import add_columns
 from pusl_eval.flags import Arguments, add_cuts, add_force, add_seed, integer
 
 __all__ = [
@@ -53,8 +53,3 @@ def add_speed(parser: Arguments) -> None:
         "--shard-size", type=integer(1), metavar="N", help="items that a killed run may lose (default: 512)"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-
-
-def add_columns(parser: Arguments, skip: tuple[str, ...] = ()) -> None:
-    """The names of the columns of a table and how its cells are read."""
-    add_flags(parser.add_argument_group("columns"), Columns, skip=skip)

@@ -14,7 +14,8 @@ from typing import Any
 
 from pusl.config import check, option
 from pusl.examples import Columns, Example, SeenIds, read_examples, render_text, write_examples
-from pusl_eval.files import InputError, Row, check_input, check_output, kind_of, parse_json_row, read_lines, read_rows
+from pusl_eval.columns import ItemFields, missing_column
+from pusl_eval.files import InputError, Row, check_input, check_output, kind_of, read_lines, read_rows
 from pusl_eval.normalize import collapse, distinct, normalize
 
 FORMATS = ("auto", "xmc", "libsvm", "log", "hf", "table")
@@ -85,7 +86,7 @@ def guess_format(source: str, config: ConvertConfig, columns: Columns) -> str:
         raise InputError(
             f"{source}: cannot tell what this is. Pass --format {', '.join(FORMATS[1:-1])} or {FORMATS[-1]}"
         ) from None
-    _, first = next(read_rows(path, raw=True), (0, {}))
+    _, first = next(read_rows(path, raw=True, dialect=columns.dialect), (0, {}))
     if "target_ind" in first:
         return "xmc"
     return "log" if config.query_column in first and columns.keyphrases_column not in first else "table"
@@ -135,16 +136,13 @@ def _xmc(source: str, config: ConvertConfig, columns: Columns, report: Report) -
     """`trn.json`: one object per line with uid, title, content and the label numbers target_ind."""
     path = check_input(source)
     names = _label_names(_beside(path, config))
-    template = columns.text_template
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        row = parse_json_row(line, path, number)
+    fields = ItemFields(columns, table=False)
+    for number, row in read_rows(path, kind="jsonl"):
         targets = row.get("target_ind")
         if not isinstance(targets, list) or not all(type(target) is int for target in targets):
             raise InputError(f"{path}:{number}: 'target_ind' must be a list of label numbers; is this an XMC file?")
-        if template:
-            text = render_text(row, template, path, number)
+        if columns.text_template:
+            text = render_text(row, fields, path, number)
         else:
             title, content = (str(row.get(name) or "").strip() for name in ("title", "content"))
             text = f"{title}. {content}" if title and content else title or content
@@ -164,20 +162,20 @@ def _beside(path: Path, config: ConvertConfig) -> Path:
 def _label_names(path: Path) -> list[str]:
     """Label names by number: the titles of lbl.json, or one name per line."""
     as_json = path.name.lower().removesuffix(".gz").endswith((".json", ".jsonl"))
-    names = []
-    for number, line in read_lines(path):
-        if not as_json:
-            names.append(line.strip())
-            continue
-        if line.strip():
-            row = parse_json_row(line, path, number)
-            title = row.get("title") or row.get("name") or row.get("uid")
-            if not isinstance(title, str):
-                raise InputError(f"{path}:{number}: no 'title' (found: {', '.join(row)}); expected a label's name")
-            names.append(title.strip())
+    if not as_json:
+        names = [line.strip() for _, line in read_lines(path)]
+    else:
+        names = [_title(row, path, number) for number, row in read_rows(path, kind="jsonl")]
     if not names:
         raise InputError(f"{path}: is empty; expected the labels' names")
     return names
+
+
+def _title(row: Row, path: Path, number: int) -> str:
+    title = row.get("title") or row.get("name") or row.get("uid")
+    if not isinstance(title, str):
+        raise InputError(f"{path}:{number}: no 'title' (found: {', '.join(row)}); expected a label's name")
+    return title.strip()
 
 
 def _names(targets: list[int], names: list[str], path: str | Path, number: int) -> list[str]:
@@ -229,13 +227,14 @@ def _log(source: str, config: ConvertConfig, columns: Columns, report: Report) -
     items: dict[str, tuple[str, dict[str, int], Row]] = {}
     spelling: dict[str, str] = {}  # the first spelling of a query, shared by all items
     table = kind_of(source) != "jsonl"
-    for number, row in read_rows(source, raw=True):
+    fields = ItemFields(columns, table)
+    for number, row in read_rows(source, raw=True, dialect=columns.dialect):
         item = _cell(row, columns.id_column, "--id-column", source, number, table)
         query = _cell(row, config.query_column, "--query-column", source, number, table)
         count = _count(row, config.count_column, source, number)
         if item not in items:
             if columns.text_template:
-                text = render_text(row, columns.text_template, source, number)
+                text = render_text(row, fields, source, number)
             else:
                 flag = "--text-column, or build it with --text-template"
                 text = _cell(row, columns.text_column, flag, source, number, table)
@@ -266,9 +265,9 @@ def _log(source: str, config: ConvertConfig, columns: Columns, report: Report) -
 
 def _cell(row: Row, column: str, flag: str, source: str, number: int, table: bool) -> str:
     if column not in row:
-        where = source if table else f"{source}:{number}"
-        kind = "column" if table else "field"
-        raise InputError(f"{where} has no {kind} '{column}' (found: {', '.join(row)}). Name it with {flag}")
+        if table:
+            raise missing_column(source, column, list(row), flag)
+        raise InputError(f"{source}:{number} has no field '{column}' (found: {', '.join(row)}). Name it with {flag}")
     value = row[column]
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise InputError(f"{source}:{number}: '{column}' must be text, found {value!r}")
@@ -282,7 +281,7 @@ def _count(row: Row, column: str, source: str, number: int) -> int:
         if isinstance(value, bool) or count < 0 or (isinstance(value, float) and value != count):
             raise ValueError
     except (ValueError, TypeError, OverflowError):
-        raise InputError(f"{source}:{number}: '{column}' must be a whole number >= 0, found {value!r}") from None
+        raise InputError(f"{source}:{number}: '{column}' must be an integer >= 0, found {value!r}") from None
     return count
 
 
@@ -291,7 +290,7 @@ def _count(row: Row, column: str, source: str, number: int) -> int:
 
 def _table(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
     """Any table with a text and a list column."""
-    _, first = next(read_rows(source, raw=True), (0, {}))
+    _, first = next(read_rows(source, raw=True, dialect=columns.dialect), (0, {}))
     numbered = config.number_ids or (columns.id_column == "id" and "id" not in first)
     yield from read_examples(source, columns=columns, numbered=numbered)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pusl.examples import Columns, Example, examples_of
+from pusl_eval.columns import ItemFields
 from pusl_eval.files import InputError
 
 
@@ -32,7 +33,8 @@ def dataset_rows(
 
     present = getattr(dataset, "column_names", None) or []
     numbered = number_ids or (columns.id_column == "id" and "id" not in present)
-    yield from examples_of(rows(), source, columns=columns, table=True, numbered=numbered)
+    fields = ItemFields(columns, table=True, split_lists=False)
+    yield from examples_of(rows(), source, fields, numbered=numbered)
 
 
 def load(source: str, split: str | None, config_name: str | None, streaming: bool) -> Any:

@@ -17,7 +17,7 @@ from pusl_eval.budgets import K_WORDS, resolve_k
 from pusl_eval.files import InputError
 from pusl_eval.judge import first_distinct, read_gold
 from pusl_eval.normalize import normalize
-from pusl_eval.records import Reference, read_label_file, read_predictions, read_references
+from pusl_eval.records import ReferenceRecord, read_label_file, read_predictions, read_references
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _draw(name: str, seed: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode("utf-8", "replace"), digest_size=8).digest(), "big")
 
 
-def _subject(reference: Reference, path: str | Path, options: JudgeOptions) -> Subject:
+def _subject(reference: ReferenceRecord, path: str | Path, options: JudgeOptions) -> Subject:
     values = {"text": reference.text, **reference.extra}
     names = options.fields
     if names is None:

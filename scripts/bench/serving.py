@@ -33,7 +33,7 @@ from typing import Any
 
 from pusl.examples import read_examples
 from pusl.process import prepare_process
-from pusl_eval.exits import exit_code
+from pusl_eval.errors import exit_code
 from pusl_eval.files import InputError, write_json
 
 SCORE_TOLERANCE = 1e-4

@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 from pusl.baselines.label_matrix import read_training
 from pusl.baselines.sampled import Sampling, solve_labels
 from pusl.baselines.tfidf import Tfidf
-from pusl_eval.exits import exit_code
+from pusl_eval.errors import exit_code
 from pusl_eval.files import InputError
 from pusl_eval.flags import add_seed, integer
 

@@ -24,7 +24,7 @@ from pusl import KeyphraseGenerator
 from pusl.examples import Example, write_examples
 from pusl.process import prepare_process
 from pusl.training import TrainConfig, train
-from pusl_eval.exits import exit_code
+from pusl_eval.errors import exit_code
 
 KINDS, DETAILS, SENSES, OWN, SHARED = 12, 12, 3, 5, 3  # keyphrases of a sense, and of a detail
 CHANCES = (0.5, 0.3, 0.2)  # of a kind's senses

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pusl import KeyphraseGenerator
 from pusl.examples import Example, read_examples
 from pusl.process import prepare_process
+from pusl_eval.errors import exit_code
 from pusl_eval.evaluation import compare
-from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, check_input
 from pusl_eval.flags import named_files
 from pusl_eval.normalize import normalize

@@ -19,8 +19,8 @@ from typing import Any
 
 from scipy.stats import spearmanr
 
+from pusl_eval.errors import exit_code
 from pusl_eval.evaluation import evaluate
-from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, check_input, open_atomic
 from pusl_eval.records import read_predictions
 

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from pusl.baselines.logistic import LogisticConfig, fit_logistic
 from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
-from pusl_eval.exits import exit_code
+from pusl_eval.errors import exit_code
 from pusl_eval.files import open_atomic
 from pusl_eval.flags import add_force
 from pusl_eval.propensity import direct, fit, propensities

@@ -32,8 +32,8 @@ from pusl.catalog.run import generate_catalog
 from pusl.training import TrainConfig, train
 from pusl.training.posttraining import Selection, mean_keyphrases, post_train
 from pusl_eval.budgets import budgets
+from pusl_eval.errors import exit_code
 from pusl_eval.evaluation import evaluate
-from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, check_input, open_atomic, write_json
 from pusl_eval.flags import named_files
 

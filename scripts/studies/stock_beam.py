@@ -20,7 +20,7 @@ from tqdm import tqdm
 from pusl.checkpoint import load_checkpoint
 from pusl.examples import read_examples
 from pusl.tokenizer import encode_texts
-from pusl_eval.exits import exit_code
+from pusl_eval.errors import exit_code
 from pusl_eval.files import InputError, check_input, write_rows
 from pusl_eval.flags import add_force
 

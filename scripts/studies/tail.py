@@ -23,8 +23,8 @@ from scipy import sparse
 from pusl.baselines.model import baseline_class
 from pusl.baselines.predict import run_baseline
 from pusl.rerank import rerank
+from pusl_eval.errors import exit_code
 from pusl_eval.evaluation import evaluate
-from pusl_eval.exits import exit_code
 from pusl_eval.files import InputError, open_atomic
 from pusl_eval.flags import add_force, named_files
 from pusl_eval.labels import bin_names, bin_of

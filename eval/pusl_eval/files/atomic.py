@@ -79,7 +79,7 @@ def _layers(raw: Any, name: str, mode: str) -> Iterator[Any]:
         stream = raw
         if name.endswith(".gz"):
             packed = stack.enter_context(gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
-            stream = io.BufferedWriter(packed, 1 << 16)  # type: ignore[arg-type]
+            stream = io.BufferedWriter(packed, 1 << 16)
             stack.callback(stream.detach)  # flushes; closing would close what is below
         if "b" not in mode:
             stream = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")

@@ -31,7 +31,7 @@ def sample_by_hash(items: Iterable[Item], count: int, rank: Callable[[Item], byt
     """The `count` items with the smallest ranks, in their order: one pass, `count` items of memory.
 
     >>> sample_by_hash(["lamp", "drone", "kite", "cup"], 2, hash_rank)
-    []
+    ['lamp', 'kite']
     """
     drawn = heapq.nsmallest(count, enumerate(items), key=lambda pair: rank(pair[1]))
     return [item for _, item in sorted(drawn, key=lambda pair: pair[0])]

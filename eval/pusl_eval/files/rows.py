@@ -24,6 +24,7 @@ NUMBERS = {"counts": int, "scores": float}
 # A predictions file, whatever its rows happen to have; see `write_parquet` for the types.
 PREDICTION_FIELDS = {
     "id": "text", "keyphrases": "texts", "scores": "numbers", "exhausted": "flag", "reason": "text",
+    "probabilities": "numbers",
 }  # fmt: skip
 
 
@@ -31,8 +32,8 @@ def open_reader(
     path: str | Path, dialect: Dialect = PLAIN, names: Sequence[str] | None = None, kind: str | None = None
 ) -> Reader:
     """The reader for a file's kind. `names` limits what Parquet loads."""
+    size_of(path)  # a folder or a missing file is named before its ending
     kind = kind or kind_of(path)
-    size_of(path)
     if kind == "parquet":
         return ParquetReader(path, names)
     return JsonLinesReader(path) if kind == "jsonl" else TableReader(path, dialect)
@@ -78,7 +79,9 @@ def _split_lists(row: Row, fields: Sequence[str], path: str | Path, number: int)
             try:
                 values = [NUMBERS[field](value) for value in values]
             except ValueError:
-                raise InputError(f"{path}:{number}: column '{field}' has a value that is not a number: {cell!r}") from None
+                raise InputError(
+                    f"{path}:{number}: column '{field}' has a value that is not a number: {cell!r}"
+                ) from None
         row[field] = values
 
 

@@ -138,7 +138,7 @@ def open_stored(path: str | Path) -> io.BufferedReader:
         fs, inner = remote(path)
         return io.BufferedReader(fs.open(inner, "rb"), BUFFER)
     try:
-        return open(check_input(path), "rb", buffering=BUFFER)
+        return io.BufferedReader(io.FileIO(check_input(path)), BUFFER)
     except PermissionError:
         raise InputError(f"{path}: no permission to read it") from None
 

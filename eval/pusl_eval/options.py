@@ -1,0 +1,88 @@
+"""A dataclass of options -> command-line flags, and flags -> the checked dataclass.
+
+An options class is a dataclass whose fields are made with `option(default, help)`. `add_flags` turns the
+fields into flags, `from_flags` builds the class from those that were given. A value that is not allowed
+is an InputError that names the field.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pusl_eval.errors import InputError
+from pusl_eval.flags import Arguments
+
+Config = TypeVar("Config")
+Choices = Sequence[str] | Callable[[], Sequence[str]] | None
+
+
+def option(
+    default: Any, help: str, choices: Choices = None, minimum: float | None = None, flag: str | None = None
+) -> Any:
+    """A dataclass field that knows its help text, its allowed values (or where to ask for them) and its flag.
+
+    >>> @dataclasses.dataclass
+    ... class Demo:
+    ...     seed: int = option(0, "random seed", minimum=0)
+    """
+    metadata = {"help": help, "choices": choices, "minimum": minimum, "flag": flag}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = ()) -> None:
+    """Adds `--field-name` for every option of `cls`. Flags that are not given stay absent, so YAML can fill them."""
+    hints = typing.get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        if field.name in skip or "help" not in field.metadata:
+            continue
+        meta = field.metadata
+        long = meta["flag"] or "--" + field.name.replace("_", "-")
+        flags = [f"-{field.name}", long] if len(field.name) == 1 else [long]
+        silent = field.default is False or field.default in (None, "", dataclasses.MISSING)
+        shown = "" if silent else f" (default: {field.default})"
+        common: dict[str, Any] = {
+            "dest": field.name, "default": argparse.SUPPRESS, "help": meta["help"].replace("%", "%%") + shown,
+        }  # fmt: skip
+        kind = plain_type(hints[field.name])
+        if kind is bool:
+            parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
+        else:
+            choices = _choices(meta)
+            metavar = None if choices else {int: "N", float: "X"}.get(kind, field.name.rpartition("_")[2].upper())
+            parser.add_argument(*flags, type=kind, choices=choices, metavar=metavar, **common)
+
+
+def from_flags(cls: type[Config], args: argparse.Namespace | Mapping[str, Any]) -> Config:
+    """A checked `cls` from the flags that were given; other names in `args` are ignored."""
+    given = vars(args) if isinstance(args, argparse.Namespace) else args
+    names = {field.name for field in dataclasses.fields(typing.cast(Any, cls))}
+    return check(cls(**{name: value for name, value in given.items() if name in names}))
+
+
+def check(config: Config) -> Config:
+    """The config itself if every option has an allowed value, else an InputError that names the field."""
+    for field in dataclasses.fields(typing.cast(Any, config)):
+        value, meta = getattr(config, field.name), field.metadata
+        choices = _choices(meta)
+        if choices and value is not None and value not in choices:
+            raise InputError(f"'{field.name}' is {value!r}; allowed: {', '.join(map(str, choices))}")
+        if meta.get("minimum") is not None and value is not None and value < meta["minimum"]:
+            raise InputError(f"'{field.name}' is {value}; it must be at least {meta['minimum']}")
+    return config
+
+
+def _choices(meta: Mapping[str, Any]) -> Sequence[str] | None:
+    choices: Choices = meta.get("choices")
+    return choices() if callable(choices) else choices
+
+
+def plain_type(hint: Any) -> type:
+    """`int` from `int` or `int | None`."""
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        return typing.cast(type, next(kind for kind in typing.get_args(hint) if kind is not type(None)))
+    return typing.cast(type, hint)
