@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import time
 
 import pytest
 from fake_endpoint import FakeEndpoint, _Handler
@@ -17,7 +18,7 @@ from pusl.cli import main
 from pusl.llm import fake_endpoint as rules
 from pusl.llm.answers import Answer, AnswerStore
 from pusl.llm.client import LLMClient, LLMGenerator
-from pusl.llm.endpoint import LLMSettings, read_answer
+from pusl.llm.endpoint import EndpointError, LLMSettings, read_answer
 from pusl.llm.prompts import item_block, judge_prompt, parse_verdicts
 from pusl_eval.files import InputError
 
@@ -138,6 +139,31 @@ def test_a_key_that_is_echoed_with_escapes_is_not_stored(monkeypatch):
     monkeypatch.setattr(_Handler, "answer", lambda self, *_: self.raw(body.encode()))
     with FakeEndpoint() as endpoint, LLMClient(settings(endpoint)) as client:
         assert client.ask(PROMPT).text == "your key is [key]"
+
+
+def test_a_dripping_answer_does_not_outlast_the_timeout(monkeypatch):
+    def drip(self, body, fault):
+        self.send_response(200)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        for _ in range(1000):
+            self.wfile.write(b" ")
+            time.sleep(0.05)
+
+    monkeypatch.setattr(_Handler, "answer", drip)
+    with FakeEndpoint() as endpoint, LLMClient(settings(endpoint, timeout=0.5, retries=1)) as client:
+        begun = time.monotonic()
+        with pytest.raises(EndpointError, match="timeout"):
+            client.ask(PROMPT)
+        assert time.monotonic() - begun < 10
+
+
+def test_an_endless_answer_is_given_up(monkeypatch):
+    monkeypatch.setattr("pusl.llm.client._LONGEST_BODY", 10_000)
+    monkeypatch.setattr(_Handler, "answer", lambda self, *_: self.raw(b" " * 100_000))
+    too_long = pytest.raises(EndpointError, match="more than 10,000 bytes")
+    with FakeEndpoint() as endpoint, LLMClient(settings(endpoint, retries=0)) as client, too_long:
+        client.ask(PROMPT)
 
 
 def test_the_rule_based_endpoint_starts_from_the_package(tmp_path):

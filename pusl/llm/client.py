@@ -44,6 +44,7 @@ _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
 _REJECTED = ("HTTP 400", "HTTP 413", "HTTP 422")  # only this request is wrong: too long, filtered, a parameter
 _LONGEST_BACKOFF = 30.0  # seconds
 _LONGEST_WAIT = 120.0  # seconds; a server may ask for more
+_LONGEST_BODY = 16 * 2**20  # bytes; an answer has some thousand
 _RETRIES_BEFORE_CONTACT = 3  # no connection yet: probably a wrong address
 
 
@@ -135,8 +136,8 @@ class LLMClient:
         with self._lock:
             self.usage.requests += 1
         try:
-            raw = client.chat.completions.with_raw_response.create(**parameters)
-            answer = read_answer(raw.text)
+            with client.chat.completions.with_streaming_response.create(**parameters) as response:
+                answer = read_answer(self._body(response))
             return replace(answer, text=answer.text and self._without_secrets(answer.text)), "", None
         except openai.APIStatusError as error:
             status, text = error.status_code, self._hide(server_message(error))
@@ -153,6 +154,29 @@ class LLMClient:
             return None, f"connection: {self._hide(cause_of(error))}", None
         except (openai.APIError, BadAnswer, UnicodeError) as error:
             return None, f"unreadable body ({self._hide(cause_of(error))})", None
+
+    def _body(self, response: Any) -> str:
+        """The body of a response. HTTP timeouts are per read, so one that drips is ended here, and one that is huge."""
+        import openai
+
+        deadline, size = time.monotonic() + self.settings.timeout, 0
+        chunks: list[bytes] = []
+        parts = iter(response.iter_bytes())
+        while True:
+            try:
+                chunk = next(parts, None)
+            except Exception as error:  # the transport's own kinds, which `openai` wraps only until the body begins
+                if "Timeout" in type(error).__name__:
+                    raise openai.APITimeoutError(response.http_request) from error
+                raise openai.APIConnectionError(request=response.http_request) from error
+            if chunk is None:
+                return b"".join(chunks).decode("utf-8")
+            chunks.append(chunk)
+            size += len(chunk)
+            if time.monotonic() > deadline:
+                raise openai.APITimeoutError(response.http_request)
+            if size > _LONGEST_BODY:
+                raise BadAnswer(f"more than {_LONGEST_BODY:,} bytes")
 
     def close(self) -> None:
         """Closes the connections; threads that are still working make no further request."""

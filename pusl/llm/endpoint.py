@@ -49,7 +49,7 @@ class LLMSettings:
     )
     key_variable: str = option("OPENAI_API_KEY", "environment variable that holds the API key")
     concurrency: int = option(8, "parallel requests", minimum=1)
-    timeout: float = option(60.0, "seconds to wait for one answer", minimum=0.001)
+    timeout: float = option(60.0, "seconds to wait for an answer to begin, and then for its end", minimum=0.001)
     retries: int = option(8, "retries per request", minimum=0)
     backoff: float = option(0.5, "seconds before the first retry; doubles each time, up to 30", minimum=0)
     temperature: float = option(0.0, "sampling temperature; omitted if the model does not accept it", minimum=0)
