@@ -9,15 +9,11 @@ Result = TypeVar("Result")
 
 
 def run_parallel(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], jobs: int = 0) -> Iterator[Result]:
-    """Uses `jobs` processes (0 = one per core) if joblib is installed and there are several tasks."""
-    if jobs != 1 and len(tasks) > 1:
-        try:
-            from joblib import Parallel, delayed
-        except ImportError:
-            pass
-        else:
-            # joblib starts fresh interpreters, so callers need no main guard, and shares large arrays as memory maps.
-            yield from Parallel(n_jobs=jobs or -1, return_as="generator")(delayed(work)(*task) for task in tasks)
-            return
-    for task in tasks:
-        yield work(*task)
+    """Runs several tasks in `jobs` processes (0 = one per core), a single one in this process."""
+    if jobs == 1 or len(tasks) < 2:
+        yield from (work(*task) for task in tasks)
+        return
+    from joblib import Parallel, delayed
+
+    # joblib starts fresh interpreters, so callers need no main guard, and shares large arrays as memory maps.
+    yield from Parallel(n_jobs=jobs or -1, return_as="generator")(delayed(work)(*task) for task in tasks)

@@ -18,7 +18,7 @@ from scipy.special import expit
 from tqdm import tqdm
 
 from pusl.baselines.label_matrix import TrainingData
-from pusl.baselines.model import Baseline, Ranking, need_extra, top_k
+from pusl.baselines.model import Baseline, Ranking, top_k
 from pusl.baselines.parallel import run_parallel
 from pusl.baselines.sampled import BIAS, Sampling, solve_labels
 from pusl.baselines.tfidf import Tfidf, TfidfConfig
@@ -57,7 +57,6 @@ class Svm(Baseline):
     platt: tuple[float, float] = (2.0, 0.0)
 
     def _fit(self, data: TrainingData) -> None:
-        need_extra("sklearn", "scikit-learn")
         self.tfidf = Tfidf(self.config.ngrams, self.config.min_count)
         features = self.tfidf.fit(data.texts).astype(np.float64)
         if self.config.calibrate and len(data.texts) >= 50:
