@@ -76,7 +76,7 @@ def scratch_model(shape: str, tokenizer: Any, *, dropout: float = 0.1, seed: int
 def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFAULT_PARADIGM) -> tuple[Any, Any]:
     """A hub id or a folder -> (model in fp32, tokenizer), marks added and embeddings fitted to the paradigm."""
     import torch
-    from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer
 
     with quiet():
         try:
@@ -90,7 +90,7 @@ def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFA
             raise InputError(f"model '{name}' is a {config.model_type}; PUSL trains T5 models ({', '.join(FAMILY)})")
         try:
             changes = {} if dropout is None else {"dropout_rate": dropout}
-            model = AutoModelForSeq2SeqLM.from_pretrained(name, dtype=torch.float32, **changes)
+            model = load_weights(name, dtype=torch.float32, **changes)
             tokenizer = AutoTokenizer.from_pretrained(name)
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
@@ -196,19 +196,42 @@ def save_checkpoint(
     return folder
 
 
+def load_weights(name: str | Path, **options: Any) -> Any:
+    """A T5 model whose every tensor was read from its files and is finite; anything else is refused.
+
+    transformers fills what is missing with random numbers and drops what it cannot place.
+    """
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    model, found = AutoModelForSeq2SeqLM.from_pretrained(name, output_loading_info=True, **options)
+    for problem, keys in (
+        ("lacks", found["missing_keys"]),
+        ("has another shape than config.json says for", [key for key, *_ in found["mismatched_keys"]]),
+        ("has weights that config.json does not mention:", found["unexpected_keys"]),
+    ):
+        if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            raise InputError(f"its weight file {problem} {sorted(keys)[0]}{more}")
+    for key, tensor in model.state_dict().items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise InputError(f"its tensor {key} holds values that are NaN or infinite")
+    return model
+
+
 def load_checkpoint(folder: str | Path, device: str | None = None, dtype: Any = None) -> Checkpoint:
     """A folder written by `pusl train` -> a Checkpoint in eval mode.
 
     `device` is `cpu`, `cuda`, `cuda:1`, `mps` or `auto` (the default), `dtype` the weights' type (default: float32).
     """
     import torch
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     folder = Path(folder)
     meta = read_meta(folder)
     with quiet():
         try:
-            model = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=dtype or torch.float32)
+            model = load_weights(folder, dtype=dtype or torch.float32)
             tokenizer = AutoTokenizer.from_pretrained(folder)
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file

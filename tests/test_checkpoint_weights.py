@@ -1,0 +1,61 @@
+"""A model folder whose weights are not all there, too many, misshapen or not finite is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from decoding_models import checkpoint
+from safetensors.torch import load_file, save_file
+
+from pusl.checkpoint import load_base, load_checkpoint, save_checkpoint
+from pusl_eval.files import InputError
+
+NORM = "decoder.final_layer_norm.weight"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    one = checkpoint("pusl")
+    meta = {"paradigm": "pusl", "defaults": {"max_phrase_tokens": 5}}
+    return save_checkpoint(tmp_path / "model", one.model, one.tokenizer, meta)
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_whole_folder_loads(folder: Path) -> None:
+    assert load_checkpoint(folder).model is not None
+
+
+@pytest.mark.parametrize("load", [load_checkpoint, lambda folder: load_base(str(folder))], ids=["checkpoint", "base"])
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: change_weights(folder, lambda w: w.pop(NORM)), f"lacks {NORM}"),
+        (lambda folder: change_config(folder, num_layers=5), "lacks encoder.block"),
+        (lambda folder: change_config(folder, num_layers=1), "config.json does not mention: encoder.block"),
+        (lambda folder: change_weights(folder, lambda w: w.update(extra=torch.ones(2))), "does not mention: extra"),
+        (lambda folder: change_weights(folder, lambda w: w.update({NORM: torch.ones(3)})), "cannot be loaded"),
+        (lambda folder: change_weights(folder, lambda w: w[NORM].fill_(torch.nan)), f"{NORM} holds values"),
+        (lambda folder: change_weights(folder, lambda w: w[NORM][:1].fill_(torch.inf)), f"{NORM} holds values"),
+    ],
+    ids=["missing", "more layers", "fewer layers", "surplus", "shape", "NaN", "infinite"],
+)
+def test_damaged_weights_are_refused(folder: Path, load: Any, damage: Any, said: str) -> None:
+    damage(folder)
+    with pytest.raises(InputError, match=said) as raised:
+        load(folder)
+    assert "\n" not in str(raised.value) and str(folder) in str(raised.value)
