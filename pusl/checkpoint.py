@@ -12,8 +12,6 @@ import contextlib
 import gzip
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +21,7 @@ from pusl import paradigms
 from pusl.devices import resolve_device
 from pusl.paradigms import Paradigm
 from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
-from pusl_eval.files import InputError, open_atomic, write_json
+from pusl_eval.files import InputError, open_atomic, staging_folder, write_json
 
 FORMAT = 1
 DEFAULT_PARADIGM = paradigms.get("pusl")
@@ -182,15 +180,12 @@ def save_checkpoint(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(dir=folder, prefix=".saving-"))
-    try:
+    with staging_folder(folder / "saving") as staging:
         with quiet():
             model.save_pretrained(staging, state_dict=state_dict)
             tokenizer.save_pretrained(staging)
         for file in sorted(staging.iterdir()):
             os.replace(file, folder / file.name)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     marks = {"bok": BOK, "eok": EOK, "sep": SEP}
     write_json(folder / META_FILE, {"format": FORMAT, **meta, "special_tokens": marks}, force=True)
     return folder

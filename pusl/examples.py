@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from pusl_eval.columns import STANDARD, BadRecord, Columns, ItemFields
+from pusl_eval.columns import STANDARD, BadRecord, Columns, ItemFields, ItemFile
 from pusl_eval.files import InputError, Row, kind_of, read_rows, type_name, write_rows
 from pusl_eval.files.storage import size_of
 
@@ -73,7 +73,7 @@ def read_examples(
     for); with `numbered=True` the line's number is the id. Blank keyphrases are dropped together with
     their counts.
     """
-    columns = columns or STANDARD
+    columns = path.columns if isinstance(path, ItemFile) else columns or STANDARD
     if template is not None:
         columns = replace(columns, text_template=template)
     size_of(path)  # a folder or a missing file is named before its ending

@@ -10,7 +10,6 @@ number of different phrases.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 from collections import Counter
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from pusl_eval.files import InputError, Row, check_input, check_output, write_json, write_rows
+from pusl_eval.files import InputError, Row, check_input, check_output, file_digest, write_json, write_rows
 from pusl_eval.normalize import distinct_forms
 from pusl_eval.propensity import propensities
 from pusl_eval.records import PredictionRecord, read_predictions, read_references
@@ -169,7 +168,7 @@ def rerank(
     check_input(predictions)
     check_output(output, force)
     memory = _read_state(state) if state is not None else _new_state()
-    name = _fingerprint(predictions) if state is not None else ""
+    name = file_digest(predictions) if state is not None else ""
     if name in memory["files"]:
         raise InputError(f"{predictions}: is already counted in {state}; delete the state to start over")
     if scores == "auto":
@@ -229,11 +228,3 @@ def _read_state(path: str | Path) -> dict[str, Any]:
     if not good:
         raise InputError(f"{path}: is not a state file of `pusl rerank`; name another file with --state")
     return loaded
-
-
-def _fingerprint(path: str | Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        for block in itertools.takewhile(bool, iter(lambda: stream.read(1 << 20), None)):
-            digest.update(block)
-    return digest.hexdigest()

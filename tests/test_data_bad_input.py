@@ -159,6 +159,6 @@ def test_permission_denied_only_in_the_attempt(tmp_path, capsys, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError(13, "Permission denied", "out")
 
-    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("pathlib.Path.mkdir", refuse)
     assert main(["data", "split", "good.jsonl", "--out", "out"]) == 2
     assert capsys.readouterr().err == "pusl: out: no permission (Permission denied)\n"

@@ -91,6 +91,14 @@ def columns_from(args: argparse.Namespace) -> Columns:
     return from_flags(Columns, args)
 
 
+def name_columns(args: argparse.Namespace, files: Sequence[str]) -> None:
+    """Turns the paths of these flags into paths that know the columns the other flags name, in place."""
+    columns = columns_from(args)
+    for name in files:
+        if getattr(args, name) is not None:
+            setattr(args, name, ItemFile(getattr(args, name), columns))
+
+
 class BadRecord(ValueError):
     """What is wrong with a record; `fix` says what a user can do where one wrong record stops everything."""
 

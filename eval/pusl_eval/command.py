@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+from pusl_eval.columns import add_columns, name_columns
 from pusl_eval.files import InputError, check_input, check_output, write_json
 from pusl_eval.flags import add_cuts, add_force, add_seed, named_files, parameters
 
@@ -60,10 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of drawn items in `Cov@k (N items)` (default: 1000)")  # fmt: skip
     add("--bootstrap", type=int, default=1000, metavar="N", help="bootstrap draws; 0: no intervals (default: 1000)")
     add_seed(parser)
+    add_columns(parser, of="--references, --train and --unbiased")
 
 
 def run(args: argparse.Namespace) -> None:
     """Scores, prints and writes."""
+    name_columns(args, ("references", "train", "unbiased"))
     systems = named_files(args.predictions)
     sources = [args.references, *systems.values(), args.train, args.universe, args.label_space, args.weights]
     files = [check_input(path) for path in [*sources, args.rank_weights, args.unbiased] if path is not None]

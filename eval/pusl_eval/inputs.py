@@ -8,7 +8,6 @@ never all in memory.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ from typing import Any, TypeAlias, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from pusl_eval.files import InputError, Row, check_input, kind_of, read_lines, read_rows, type_name
+from pusl_eval.files import InputError, Row, check_input, file_digest, kind_of, read_lines, read_rows, type_name
 from pusl_eval.laziness import laziness
 from pusl_eval.matching import Offsets, Ragged, Vocabulary
 from pusl_eval.presence import Texts
@@ -364,8 +363,4 @@ def fingerprint(source: object) -> dict[str, Any]:
     if not isinstance(source, (str, Path)):
         return {"file": None}
     path = check_input(source)
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return {"file": str(source), "bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+    return {"file": str(source), "bytes": path.stat().st_size, "sha256": file_digest(path)}

@@ -9,9 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -22,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from pusl.baselines.label_matrix import TrainingData
-from pusl_eval.files import InputError, make_folder, write_json
+from pusl_eval.files import InputError, folder_atomic, make_folder, write_json
 
 BASELINES = {
     "frequency": ("pusl.baselines.simple:Frequency", "the most frequent training labels, the same for every item"),
@@ -114,16 +111,8 @@ def new_folder(folder: str | Path, force: bool = False) -> Iterator[Path]:
     """A temporary folder next to `folder` to write into. It is renamed at the end; an error leaves nothing."""
     folder = Path(folder)
     check_new_folder(folder, force)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
+    with folder_atomic(folder) as partial:
         yield partial
-        os.chmod(partial, 0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def check_new_folder(folder: str | Path, force: bool = False) -> None:

@@ -24,9 +24,10 @@ import argparse
 import sys
 from typing import Any
 
-from pusl.commands.flags import add_cuts, add_force, add_seed, integer
+from pusl.commands.flags import add_columns, add_cuts, add_force, add_seed, integer
 from pusl.config import add_flags, build
 from pusl_eval.budgets import K_WORDS
+from pusl_eval.columns import name_columns
 from pusl_eval.files import InputError
 
 
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="print requests, tokens and cost; send and write nothing")
     add("--quiet", action="store_true", help="no progress bar")
     add_flags(parser.add_argument_group("endpoint and cost"), LLMSettings)
+    add_columns(parser, of="--references and --train")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
     from pusl.llm.judge_job import JudgeOptions
     from pusl.llm.judging import cache_path, judge, plan, summary_path
 
+    name_columns(args, ("references", "train"))
     settings = build(LLMSettings, args)
     settings.url  # noqa: B018 (a wrong address fails before any file is read)
     options = JudgeOptions(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_force, add_seed, integer
+from pusl.commands.flags import add_columns, add_force, add_seed, integer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,14 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_seed(parser)
     add_force(parser)
+    add_columns(parser, of="--references, --train and --complete")
 
 
 def run(args: argparse.Namespace) -> None:
     """Writes the page and prints its path."""
+    from pusl_eval.columns import name_columns
     from pusl_eval.files import check_output
     from pusl_eval.flags import named_files
     from pusl_eval.report import write_report
 
+    name_columns(args, ("references", "train", "complete"))
     check_output(args.output, args.force)
     write_report(
         args.output, args.references, named_files(args.predictions), train=args.train, universe=args.universe,

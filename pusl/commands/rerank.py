@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_force, add_k, add_seed
+from pusl.commands.flags import add_columns, add_force, add_k, add_seed
 from pusl.rerank import OBJECTIVES, SCALES
+from pusl_eval.columns import name_columns
 from pusl_eval.files import InputError
 from pusl_eval.propensity import PARAMETERS
 
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scores", default="auto", choices=SCALES, help="what the scores are (default: log if the first is negative)"
     )
     add_force(parser)
+    add_columns(parser, of="--train")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from pusl.rerank import inverse_propensities, rerank
     from pusl_eval.flags import parameters
 
+    name_columns(args, ["train"])
     weight = None
     if args.objective == "propensity" and args.train is not None:
         weight = inverse_propensities(args.train, args.propensity, parameters(args.propensity_parameters))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.files import InputError, make_folder, write_json
+from pusl_eval.files import InputError, make_folder, staging_folder, write_json
 
 
 @contextlib.contextmanager
@@ -26,11 +24,8 @@ def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Itera
     """
     out = Path(out)
     _check_folder(out, manifest, force)
-    hidden = Path(tempfile.mkdtemp(dir=out if out.exists() else out.parent, prefix=".pusl-", suffix=".tmp"))
-    work = hidden / "new"
     about: dict[str, Any] = {}
-    try:
-        work.mkdir()  # by hand: mkdtemp ignores the umask
+    with staging_folder(out / "new" if out.exists() else out) as work:
         yield work, about
         about["files"] = sorted(path.name for path in work.iterdir())
         write_json(work / manifest, about)
@@ -38,8 +33,6 @@ def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Itera
             _move_files(work, out, manifest, force)
         else:
             os.replace(work, out)
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _check_folder(out: Path, manifest: str, force: bool) -> None:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -25,7 +23,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pusl.tokenizer import encode_keyphrases, token_ids
-from pusl_eval.files import InputError, check_input
+from pusl_eval.files import InputError, check_input, folder_atomic
 from pusl_eval.normalize import normalize
 from pusl_eval.records import read_label_file
 
@@ -105,21 +103,13 @@ class Universe:
     def save(self, folder: str | Path, tokenizer: Any = None) -> None:
         """Writes the arrays into a hidden folder, then renames it."""
         folder = Path(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
-        try:
+        with folder_atomic(folder) as staging:
             for name in ARRAYS:
                 np.save(staging / f"{name}.npy", getattr(self, name))
             source = folder.with_name(folder.name.removesuffix(INDEX_ENDING))
             stamp = _stamp(source, tokenizer) if tokenizer is not None and source.is_file() else None
             meta = {"format": FORMAT, "phrases": len(self), "too_long": self.too_long, "stamp": stamp}
             (staging / "meta.json").write_text(json.dumps(meta))
-            if folder.exists():
-                shutil.rmtree(folder)
-            os.replace(staging, folder)
-        except BaseException:
-            shutil.rmtree(staging, ignore_errors=True)
-            raise
 
     @classmethod
     def load(cls, folder: str | Path) -> Universe:

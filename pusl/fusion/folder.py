@@ -12,13 +12,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.files import InputError, make_folder
+from pusl_eval.files import InputError, folder_atomic, make_folder
 
 FUSED = "fused"
 GENERATOR, PREDICTIONS = "generator", "predictions"
@@ -74,13 +72,5 @@ def new_folder(folder: str | Path, force: bool) -> Iterator[Path]:
     """A folder beside `folder` to write into, renamed at the end; on any error nothing is left."""
     folder = Path(folder).absolute()
     check_target(folder, force)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
+    with folder_atomic(folder) as partial:
         yield partial
-        os.chmod(partial, 0o755)
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.replace(partial, folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise

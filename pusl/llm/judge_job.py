@@ -6,7 +6,6 @@ predictions, and looks up which keyphrases are in the universe.
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from pusl.llm.prompts import item_block
 from pusl_eval.budgets import K_WORDS, resolve_k
-from pusl_eval.files import InputError
+from pusl_eval.files import InputError, hash_rank
 from pusl_eval.judge import first_distinct, read_gold
 from pusl_eval.normalize import normalize
 from pusl_eval.records import ReferenceRecord, read_label_file, read_predictions, read_references
@@ -147,7 +146,7 @@ def _choose(
 
 def _draw(name: str, seed: int) -> int:
     """A random number for sorting items. It depends on id and seed only, not on the position."""
-    return int.from_bytes(hashlib.blake2b(f"{seed}\0{name}".encode("utf-8", "replace"), digest_size=8).digest(), "big")
+    return int.from_bytes(hash_rank(f"{seed}\0{name}"), "big")
 
 
 def _subject(reference: ReferenceRecord, path: str | Path, options: JudgeOptions) -> Subject:

@@ -6,8 +6,6 @@ therefore sees at most 2μ predictions; for items with more references it is a l
 
 from __future__ import annotations
 
-import hashlib
-import heapq
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 from pusl.checkpoint import Checkpoint
 from pusl.examples import Columns, Example, read_examples
 from pusl_eval.budgets import budgets
-from pusl_eval.files import InputError
+from pusl_eval.files import InputError, hash_rank, sample_by_hash
 from pusl_eval.normalize import distinct
 
 BATCH = 64
@@ -56,12 +54,7 @@ class DevSet:
 
 def _sample(examples: Iterable[Example], limit: int) -> list[Example]:
     """At most `limit` examples in file order, drawn by a hash of the id: the same in every run."""
-
-    def rank(pair: tuple[int, Example]) -> bytes:
-        return hashlib.blake2b(pair[1].id.encode(), digest_size=8).digest()
-
-    drawn: list[tuple[int, Example]] = heapq.nsmallest(limit, enumerate(examples), key=rank)
-    return [example for _, example in sorted(drawn, key=lambda pair: pair[0])]
+    return sample_by_hash(examples, limit, lambda example: hash_rank(example.id))
 
 
 def metadata(paradigm: str, mu: float, max_source_length: int, max_phrase_tokens: int, **more: Any) -> dict[str, Any]:

@@ -10,8 +10,6 @@ With a dev file the model is scored before its first step, and kept if training 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import heapq
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -24,7 +22,8 @@ from pusl.examples import Example, read_examples, write_examples
 from pusl.training.config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl.training.record import RunFolder
 from pusl_eval.budgets import budget
-from pusl_eval.files import InputError, write_json
+from pusl_eval.columns import STANDARD, Columns, ItemFile
+from pusl_eval.files import InputError, hash_rank, sample_by_hash, write_json
 from pusl_eval.normalize import distinct
 
 if TYPE_CHECKING:
@@ -77,12 +76,7 @@ def parse_sources(text: str) -> list[str]:
 
 def draw(examples: Iterable[Example], count: int, seed: int) -> list[Example]:
     """`count` examples in file order, drawn by a hash of seed and id: one pass, `count` items of memory."""
-
-    def rank(pair: tuple[int, Example]) -> bytes:
-        return hashlib.blake2b(f"{seed}\0{pair[1].id}".encode(), digest_size=16).digest()
-
-    drawn = heapq.nsmallest(count, enumerate(examples), key=rank)
-    return [example for _, example in sorted(drawn, key=lambda pair: pair[0])]
+    return sample_by_hash(examples, count, lambda example: hash_rank(f"{seed}\0{example.id}", 16))
 
 
 def complete_example(example: Example, generated: Iterable[str], mu: float) -> Example | None:
@@ -125,8 +119,13 @@ def post_train(
         **_from_first_run(model, meta, train_config),
     )  # fmt: skip
     resolve(config)  # and so is what is wrong with the settings
-    report = select(model, str(train_config.train), out / "selection", options, workers)
-    config = dataclasses.replace(config, train=str(out / "selection" / "selected.jsonl"), mu=report["mu"])
+    own = Columns(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Columns)})
+    report = select(model, ItemFile(str(train_config.train), own), out / "selection", options, workers)
+    # The selected items have the standard columns; the dev file keeps the user's.
+    config = dataclasses.replace(
+        config, train=str(out / "selection" / "selected.jsonl"), mu=report["mu"],
+        dev=ItemFile(config.dev, own) if config.dev else None, **dataclasses.asdict(STANDARD),
+    )  # fmt: skip
     # What the model invented for itself is not a training label.
     result = train(config, resume=resume, force=force, labels=load_labels(model), score_first=True)
     return result, report

@@ -8,7 +8,6 @@ DIR/training/        token ids and checkpoints; removed when the run is finished
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import shutil
 import time
@@ -18,7 +17,7 @@ from typing import Any, TypedDict
 from pusl.checkpoint import META_FILE
 from pusl.environment import git_hash, hardware, versions
 from pusl.training.config import TrainConfig
-from pusl_eval.files import InputError, write_json
+from pusl_eval.files import InputError, file_digest, write_json
 
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
 
@@ -159,11 +158,7 @@ def fingerprints(config: TrainConfig) -> dict[str, Any]:
 
 
 def _fingerprint(path: Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return {"path": str(path), "bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+    return {"path": str(path), "bytes": path.stat().st_size, "sha256": file_digest(path)}
 
 
 def check_same(config: TrainConfig, record: RunRecord, out: Path) -> None:
