@@ -194,6 +194,7 @@ def test_explain_names_the_sources(fused: FusedGenerator) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_fused_folder_serves_a_catalog(folder: Path) -> None:
     for name, options in (("one", {"shard_size": 30}), ("two", {"shard_size": 7, "batch_size": 2})):
         generate_catalog(
@@ -305,6 +306,7 @@ def test_wrong_targets_and_items_are_refused(folder: Path, tmp_path: Path) -> No
     assert main(["fuse", "--train", "x", "--out", "y"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_service_answers_from_a_fused_folder(folder: Path) -> None:
     with Server(folder / "fused") as server:

@@ -179,6 +179,7 @@ def test_csv_and_compressed_candidates_are_read_too(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_a_killed_run_continues_to_the_same_bytes(folder: Path) -> None:
     whole = folder / "whole.jsonl"
     score(folder, "all.txt", "whole.jsonl", shard_size=2)

@@ -99,5 +99,6 @@ class ModelRecipe:
         return facts
 
     def weight(self) -> int:
-        """The size of the weight files."""
-        return sum(path.stat().st_size for path in Path(self.model).rglob("*.safetensors"))
+        """The size of the weight files; of a fused model, of all its files."""
+        pattern = "*" if is_fused(self.model) else "*.safetensors"
+        return sum(path.stat().st_size for path in Path(self.model).rglob(pattern) if path.is_file())

@@ -53,7 +53,7 @@ class Pooler:
             for number in range(len(query.texts))
         ]
         scored = [source.score(query, [phrases for _, phrases, _, _ in joined]) for source in self.generators]
-        votes = self.memory.votes(query.texts, query.known) if self.votes else None
+        votes = query.votes(self.memory) if self.votes else None
         pools = []
         for number, (forms, phrases, ranks, scores) in enumerate(joined):
             columns = [*self._of_sources(ranks, scores)]

@@ -46,6 +46,14 @@ def pieces(text: str) -> list[str]:
     return [normalize(piece) for piece in _PIECE.findall(text)]
 
 
+@lru_cache(maxsize=500_000)
+def _phrase_parts(phrase: str) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
+    """The phrase as a line of pieces and of stems, its words and their stems; the same phrases come again and again."""
+    parts, own = pieces(phrase), WORD.findall(normalize(phrase))
+    line = f" {' '.join(parts)} " if parts else ""
+    return line, f" {' '.join(map(stemmed, parts))} " if parts else "", tuple(own), tuple(map(stemmed, own))
+
+
 class TextView:
     """One text, ready to be asked which phrases stand in it.
 
@@ -62,24 +70,23 @@ class TextView:
 
     def holds(self, phrase: str, stems: bool = False) -> bool:
         """Whether the phrase stands in the text, word by word."""
-        parts = pieces(phrase)
-        if stems:
-            return bool(parts) and f" {' '.join(map(stemmed, parts))} " in self._stem_line
-        return bool(parts) and f" {' '.join(parts)} " in self._line
+        line, stem_line, _, _ = _phrase_parts(phrase)
+        return bool(line) and (stem_line in self._stem_line if stems else line in self._line)
 
     def share(self, phrase: str, stems: bool = False) -> float:
         """The share of the phrase's words that the text has, anywhere."""
-        parts = WORD.findall(normalize(phrase))
+        _, _, parts, stem_parts = _phrase_parts(phrase)
         if not parts:
             return 0.0
         if stems:
-            return sum(stemmed(part) in self._stem_words for part in parts) / len(parts)
+            return sum(part in self._stem_words for part in stem_parts) / len(parts)
         return sum(part in self._words for part in parts) / len(parts)
 
     def position(self, phrase: str) -> float:
         """Where the phrase begins, from 0 (first word) to 1; NaN if it is not there."""
-        at = self._stem_line.find(f" {' '.join(map(stemmed, pieces(phrase)))} ")
-        return float("nan") if at < 0 or not phrase.strip() else at / max(1, len(self._stem_line))
+        line = _phrase_parts(phrase)[1]
+        at = self._stem_line.find(line) if line else -1
+        return float("nan") if at < 0 else at / len(self._stem_line)
 
     def grams(self) -> Iterator[tuple[str, str]]:
         """All word sequences of the text and their stems."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pusl.baselines.model import Baseline
-from pusl.fusion.memory import Memory, TextView
+from pusl.fusion.memory import Memory, TextView, Vote
 from pusl_eval.normalize import normalize
 
 Ranked = list[tuple[str, float]]  # phrases with scores, best first
@@ -24,9 +24,16 @@ class Query:
     universe: Any = None  # anything with `contains`
     batch_size: int = 64
     views: list[TextView] = field(default_factory=list)
+    _votes: list[dict[int, Vote]] | None = None
 
     def __post_init__(self) -> None:
         self.views = [TextView(text) for text in self.texts]
+
+    def votes(self, memory: Memory) -> list[dict[int, Vote]]:
+        """The neighbors' votes, counted once."""
+        if self._votes is None:
+            self._votes = memory.votes(self.texts, self.known)
+        return self._votes
 
 
 class Source(Protocol):
@@ -90,7 +97,7 @@ class NeighborSource:
     def propose(self, query: Query, depth: int) -> list[Ranked]:
         """Labels of the nearest items; items that share known keyphrases count more."""
         found = []
-        for votes in self.memory.votes(query.texts, query.known):
+        for votes in query.votes(self.memory):
             ranked = sorted(votes.items(), key=lambda pair: (-pair[1][0], pair[0]))[:depth]
             found.append([(self.memory.labels[label], vote[0]) for label, vote in ranked])
         return found
