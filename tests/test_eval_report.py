@@ -88,7 +88,7 @@ def test_page_is_whole_and_self_contained(files: dict[str, Path]) -> None:
         "Examples",
     ):
         assert f"<h2>{heading}" in page
-    assert page.count("<svg") == 9
+    assert page.count("<svg") == 10 and "Reliability" in page
     assert "COMPLETE" in page
 
 
@@ -104,6 +104,21 @@ def test_chips_tell_hits_repeats_new_and_outside(files: dict[str, Path]) -> None
     assert page.count('<span class="chip repeat">red shoe</span>') == 39
     assert page.count('<span class="chip out">&lt;script&gt;') == 39  # not in the universe
     assert "items without a prediction: busy" in page and "items without a prediction: lazy" not in page
+
+
+def test_right_but_unlabeled_phrases_are_told_apart(files: dict[str, Path], tmp_path: Path) -> None:
+    rows = [{"id": f"i{n}", "keyphrases": ["boot", "red shoe", "cap"], "scores": [-1.0, -2.0, -3.0]} for n in range(40)]
+    shop = jsonl(tmp_path / "shop.jsonl", rows)
+    shared = {"train": files["train"], "examples": 40}
+    write_report(tmp_path / "all.html", files["test"], {"shop": shop}, complete=files["complete"], **shared)  # type: ignore[arg-type]
+    page = (tmp_path / "all.html").read_text(encoding="utf-8")
+    assert page.count('<span class="chip unlabeled">boot</span>') == 40  # only the complete labels have it
+    assert page.count('<span class="chip hit">red shoe</span>') == 40
+    assert page.count('<span class="chip new">cap</span>') == 40
+    assert "right, but not labeled" in page
+    assert "Reliability" not in page, "logarithms are not probabilities"
+    write_report(tmp_path / "observed.html", files["test"], {"shop": shop}, **shared)  # type: ignore[arg-type]
+    assert "right, but not labeled" not in (tmp_path / "observed.html").read_text(encoding="utf-8")
 
 
 def test_numbers_in_the_table_are_those_of_evaluate(files: dict[str, Path]) -> None:

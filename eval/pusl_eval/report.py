@@ -91,7 +91,7 @@ def build_report(
         true = score(complete)
         sections.append(_summary("Against the COMPLETE labels", true, middle, double, mu, _verdict(true, double, seed)))
     marks = {f"μ = {middle}": float(middle), f"2μ = {double}": float(double)} if mu else {}
-    items = ReportItems(references, predictions, train, universe, normalization)
+    items = ReportItems(references, predictions, train, universe, complete, normalization)
     sections += [
         _curves(observed, ks, marks),
         _groups(observed, double),
@@ -304,8 +304,9 @@ def _rank_curve(counts: Counter[str]) -> list[charts.Point]:
 
 
 def _calibration(items: ReportItems, k: int) -> str:
-    """Share of right phrases by score decile, for systems that give scores."""
+    """Share of right phrases by score decile, and against the score where scores are probabilities."""
     series: dict[str, list[charts.Point]] = {}
+    reliability: dict[str, list[charts.Point]] = {}
     for name, predictions in items.predictions.items():
         pairs = [
             (score, items.norm(phrase) in items.truth[key])
@@ -317,13 +318,24 @@ def _calibration(items: ReportItems, k: int) -> str:
             continue
         pairs.sort(key=lambda pair: pair[0])
         tenths = [pairs[len(pairs) * i // 10 : len(pairs) * (i + 1) // 10] for i in range(10)]
-        series[name] = [(i + 1.0, sum(hit for _, hit in part) / len(part)) for i, part in enumerate(tenths)]
+        right = [sum(hit for _, hit in part) / len(part) for part in tenths]
+        series[name] = [(i + 1.0, share) for i, share in enumerate(right)]
+        probable = pairs[0][0] >= 0 and pairs[-1][0] <= 1
+        means = [sum(score for score, _ in part) / len(part) for part in tenths]
+        reliability[name] = list(zip(means, right, strict=True)) if probable else []  # [] keeps the colors in step
     if not series:
         return ""
     chart = charts.line_chart(series, "score decile (10 = the system's surest tenth)", "share right")
     caption = "an honest score rises from left to right; with incomplete labels the height is a lower bound"
-    figure = _row([("Right phrases by score", caption, chart)])
-    return f"<h2>Do the scores mean something?</h2>{charts.legend(list(series))}{figure}"
+    figures = [("Right phrases by score", caption, chart)]
+    names = list(series)
+    if any(reliability.values()):
+        names.append("score = share right")
+        ideal: list[charts.Point] = [(0.0, 0.0), (1.0, 1.0)]
+        chart = charts.line_chart({**reliability, names[-1]: ideal}, "score", "share right")
+        caption = "scores that are probabilities lie on the straight line; missing labels pull the points down"
+        figures.append(("Reliability", caption, chart))
+    return f"<h2>Do the scores mean something?</h2>{charts.legend(names)}{_row(figures)}"
 
 
 def _row(figures: Sequence[tuple[str, str, str]]) -> str:

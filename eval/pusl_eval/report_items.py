@@ -24,6 +24,7 @@ class ReportItems:
         predictions: Systems,
         train: str | Path | None,
         universe: str | Path | None,
+        complete: str | Path | None,
         how: str,
     ) -> None:
         self.norm: Callable[[str], str] = lambda text: normalize(text, how)
@@ -32,6 +33,11 @@ class ReportItems:
             name: {record.id: record for record in read_predictions(path)} for name, path in predictions.items()
         }
         self.truth = {key: {self.norm(p) for p in record.keyphrases} - {""} for key, record in self.references.items()}
+        self.complete: dict[str, set[str]] = {}
+        if complete is not None:
+            self.complete = {
+                record.id: {self.norm(p) for p in record.keyphrases} for record in read_references(complete)
+            }
         self.train_counts: Counter[str] | None = None
         if train is not None:
             self.train_counts = Counter(
@@ -39,13 +45,15 @@ class ReportItems:
             )
         self.universe = {self.norm(p) for p in load_phrases(universe, "universe")} if universe is not None else None
 
-    def classes(self, phrase: str, truth: set[str], seen: set[str]) -> str:
-        """One chip's classes: repeat beats hit beats out-of-universe beats new."""
+    def classes(self, phrase: str, item: str, seen: set[str]) -> str:
+        """One chip's class: repeat beats hit beats right but unlabeled beats out-of-universe beats new."""
         key = self.norm(phrase)
         if not key or key in seen:
             return "repeat"
-        if key in truth:
+        if key in self.truth[item]:
             return "hit"
+        if key in self.complete.get(item, ()):
+            return "unlabeled"
         if self.universe is not None and key not in self.universe:
             return "out"
         if self.train_counts is not None and key not in self.train_counts:
@@ -59,6 +67,8 @@ class ReportItems:
         if not chosen:
             return ""
         keys = ['<span class="chip hit">right</span>', '<span class="chip repeat">repeat or blank</span>']
+        if self.complete:
+            keys.insert(1, '<span class="chip unlabeled">right, but not labeled</span>')
         if self.train_counts is not None:
             keys.append('<span class="chip new">not a training label</span>')
         if self.universe is not None:
@@ -73,12 +83,12 @@ class ReportItems:
         )
 
     def _card(self, key: str, k: int) -> str:
-        truth, rows, found = self.truth[key], [], set[str]()
+        rows, found = [], set[str]()
         for name, predictions in self.predictions.items():
             seen: set[str] = set()
             chips = []
             for phrase in predictions[key].keyphrases[:k] if key in predictions else []:
-                chips.append(_chip(phrase, self.classes(phrase, truth, seen)))
+                chips.append(_chip(phrase, self.classes(phrase, key, seen)))
                 seen.add(self.norm(phrase))
             found |= seen
             rows.append(f"<dt>{escape(name)}</dt><dd>{''.join(chips) or '<span class=soft>nothing</span>'}</dd>")
