@@ -46,3 +46,21 @@ def test_bad_input(files, capsys):
     error = capsys.readouterr().err
     assert "predictions.jsonl:1" in error and "'nobody'" in error and len(error.splitlines()) == 1
     assert not Path("m.json").exists()
+
+
+def test_report_and_judge_read_the_columns_of_a_users_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("shop.csv").write_bytes("sku;title;tags\ni0;Ä red shoe;red shoe/hat\ni1;Coat;coat\n".encode("latin-1"))
+    write_rows("p.jsonl", [{"id": "i0", "keyphrases": ["hat", "red shoe"]}, {"id": "i1", "keyphrases": ["x", "coat"]}])
+    columns = [
+        "--id-column", "sku", "--text-column", "title", "--keyphrases-column", "tags", "--separator", "/",
+        "--delimiter", ";", "--encoding", "latin-1",
+    ]  # fmt: skip
+    files = ["--references", "shop.csv", "--predictions", "p.jsonl", "--train", "shop.csv"]
+    assert main(["report", *files, "--complete", "shop.csv", *columns, "--output", "r.html"]) == 0
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "Ä red shoe" in page and "1.50" in page
+    capsys.readouterr()
+    assert main(["judge", *files, *columns, "--output", "v.jsonl", "--dry-run"]) == 0
+    assert "items:    2 (12 verdicts)" in capsys.readouterr().out
+    assert main(["judge", *files, "--output", "v.jsonl", "--dry-run"]) == 2

@@ -191,3 +191,25 @@ def test_distinct_keyphrases():
     assert collapse(phrases, [1, 2, 3, 4, 5]) == (["Café", "x", "y"], [5, 3, 5])
     with pytest.raises(ValueError, match="zip"):
         collapse(["a"], [])
+
+
+def test_columns_of_a_users_table(files, capsys):
+    """References and training items with other column names, another delimiter and another encoding."""
+    shop = "sku;title;price;tags\ni0;Ä red shoe;5;red shoe/hat\ni1;Coat;7;coat\n"
+    Path("shop.csv").write_bytes(shop.encode("latin-1"))
+    write_rows("p.jsonl", [{"id": "i0", "keyphrases": ["hat", "red shoe"]}, {"id": "i1", "keyphrases": ["x", "coat"]}])
+    columns = [
+        "--id-column", "sku", "--text-template", "{title}, {price}", "--keyphrases-column", "tags", "--separator", "/",
+        "--delimiter", ";", "--encoding", "latin-1",
+    ]  # fmt: skip
+    flags = ["--references", "shop.csv", "--predictions", "p.jsonl", "--k", "mu", "--train", "shop.csv"]
+    assert main([*flags, *columns, "--output", "m.json"]) == 0
+    found = json.loads(Path("m.json").read_text())
+    assert found["mu"] == 1.5 and found["k"] == [2]
+    scores = found["scores"]["all"]
+    assert scores["B@2"] == 3 / 4 and scores["New@2"] == 1 / 4
+    assert scores["present F1@2"] == 1 and scores["absent R@2"] == 1, "the text comes from the template"
+    assert found["provenance"]["files"]["references"]["file"] == "shop.csv"
+    capsys.readouterr()
+    assert main([*flags, "--id-column", "sku", "--encoding", "latin-1"]) == 2
+    assert "--delimiter ';'" in capsys.readouterr().err
