@@ -15,7 +15,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python, PUSL and the packages it stands on."""
+    """Versions of Python, PUSL and the packages it depends on."""
     from pusl import __version__
 
     found = {"pusl": __version__, "python": platform.python_version()}

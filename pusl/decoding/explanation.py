@@ -1,4 +1,4 @@
-"""A keyphrase + its text -> where it stands in the text, whether it is new, whether it is a real query."""
+"""A keyphrase + its text -> where it occurs in the text, whether it is new, whether it is a real query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 class Marks(TypedDict):
     """What is known about any keyphrase; None where there is nothing to compare with."""
 
-    present: bool  # stands in the text, word by word, in normalized form
+    present: bool  # occurs in the text, word by word, in normalized form
     offsets: list[list[int]]  # [start, end) of every occurrence, in characters of the text as given
     seen: bool | None  # among the training labels; False: new
     in_universe: bool | None

@@ -40,8 +40,8 @@ SEQUENCE_BEAMS = 4
 MOST_BEAMS = 64  # an item that has fewer than k phrases with this many beams is exhausted
 FLOOR = 12.0  # a phrase 160,000 times less probable than the item's best is junk
 LONGEST_SEQUENCE = 64  # tokens of a One2Seq or GROOV sequence in a beam search
-SPELLINGS = 1_000_000  # phrases whose text is remembered
-KNOWN_TOKENS = 256  # of known keyphrases that a search stands behind
+SPELLINGS = 1_000_000  # phrases whose text is cached
+KNOWN_TOKENS = 256  # of known keyphrases that a search continues after
 KNOWN_PHRASES = 64  # of known keyphrases that a One2Seq or GROOV sequence may hold besides the k wanted
 PREFER_BONUS = 3.0  # log units that leaving the universe costs under `prefer`
 
@@ -60,7 +60,7 @@ class Prediction:
 
 
 class KeyphraseGenerator:
-    """Decodes a checkpoint of any paradigm. It keeps prepared weights; the checkpoint itself stays usable.
+    """Decodes a checkpoint of any paradigm. It prepares its own weights and leaves the checkpoint as it is.
 
     Args:
         checkpoint: model, tokenizer and paradigm.
@@ -86,7 +86,7 @@ class KeyphraseGenerator:
         self.max_phrase_tokens = int(defaults.get("max_phrase_tokens") or DEFAULT_PHRASE_TOKENS)
         self.engine = _engine(checkpoint.model, self.precision)
         self.universe = self._universe(universe)
-        # Rows that no token has were never trained and cannot be spelled.
+        # Rows beyond the tokenizer's size were never trained and have no text.
         self.banned = tuple(range(len(self.tokenizer), self.engine.vocab_size))
         self._texts: dict[tuple[int, ...], tuple[str, str]] = {}
 
@@ -216,7 +216,7 @@ class KeyphraseGenerator:
         return score_candidates(self, texts, candidates, known=known, batch_size=batch_size, calibration=calibration)
 
     def explain(self, text: str, keyphrases: Sequence[str]) -> list[Explanation]:
-        """Marks each keyphrase: where it stands in the text, seen in training or new, in the universe or not."""
+        """Marks each keyphrase: where it occurs in the text, seen in training or new, in the universe or not."""
         return explain(text, keyphrases, self.labels, self.universe.contains if self.universe is not None else None)
 
     @cached_property
@@ -324,7 +324,7 @@ class KeyphraseGenerator:
             return self._search_at(beams, source, search, rule, None)
         most = max(beams, MOST_BEAMS)
         groups: dict[int, list[int]] = {}
-        for i, phrases in enumerate(known):  # an item's width is its own affair, whoever its batch mates are
+        for i, phrases in enumerate(known):  # an item's width must not depend on the rest of its batch
             more = -(-len(distinct(phrases)) // 8) * 8
             groups.setdefault(min(beams + more, most), []).append(i)
         found: list[list[Phrase]] = [[] for _ in source]
@@ -383,7 +383,7 @@ class KeyphraseGenerator:
         return self._spell(ids)[1]
 
     def _form_outside(self, known: Sequence[str]) -> Form:
-        """The compared form, or "" (no phrase) for what an item has already."""
+        """The normalized phrase, or "" (not a phrase) for one that the item has already."""
         forms = frozenset(map(normalize, known))
 
         def form(ids: tuple[int, ...]) -> str:
@@ -393,7 +393,7 @@ class KeyphraseGenerator:
         return form
 
     def _spell(self, ids: tuple[int, ...]) -> tuple[str, str]:
-        """The text of a phrase and its compared form."""
+        """The text of a phrase and its normalized form."""
         known = self._texts.get(ids)
         if known is None:
             if len(self._texts) >= SPELLINGS:

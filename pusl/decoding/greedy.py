@@ -40,7 +40,7 @@ def decode_sequences(
 ) -> list[list[Phrase]]:
     """The phrases of each text's sequence, in order, repeats included.
 
-    `slots` texts at once, and up to four times as many while their caches stay small: a row is little work.
+    `slots` texts at once, and up to four times as many while their caches stay small: one row costs little.
     `keys` seed each text's own random numbers, so that a sample does not depend on the batch.
     """
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
@@ -88,14 +88,14 @@ class _Rows:
         """Feeds every row, chooses every row's next token; returns the rows that ended."""
         n = len(self.rows)
         two = np.flatnonzero(self.before >= 0)
-        rows = np.sort(np.concatenate([np.arange(n), two]))  # a row's two tokens stand side by side
+        rows = np.sort(np.concatenate([np.arange(n), two]))  # a row's two tokens are neighbors
         columns = np.ones(len(rows), dtype=np.int64)
         last = np.arange(n) + np.cumsum(self.before >= 0)
         columns[last[two] - 1] = 0
         at = self.length + (self.before >= 0)  # place of the last token
         places = at[rows] - 1 + columns
         total = padded(int(at.max()) + 1)
-        # Always two columns, used or not: the shape of a row's products must not depend on its mates.
+        # Always two columns, used or not: the shape of a row's products must not depend on the other rows.
         distance = np.stack([at - 1, at], 1)[:, :, None] - np.arange(total)
         ids = np.where(columns > 0, self.last[rows], self.before[rows])
         logits = self.engine.step(self.pool, ids, rows, columns, places, distance, last, chain=True)
@@ -191,7 +191,7 @@ def sample(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
 
 
 def _mix(value: int) -> int:
-    """SplitMix64: any whole number -> 64 well mixed bits."""
+    """SplitMix64: any integer -> 64 well mixed bits."""
     value = (value + 0x9E3779B97F4A7C15) & (2**64 - 1)
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)

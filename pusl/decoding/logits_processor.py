@@ -1,4 +1,4 @@
-"""Ids generated so far -> the tokens that may follow, so that exactly k keyphrases come out (Algorithm 1).
+"""Ids generated so far -> the tokens that may follow, so that exactly k keyphrases are written (Algorithm 1).
 
 For any Hugging Face `generate` call on a PUSL model, greedy, sampled or with beams:
 
@@ -29,7 +29,7 @@ class TopKKeyphrasesLogitsProcessor(LogitsProcessor):
     before that no EOS. No `<eok>` right after `<bok>` (an empty keyphrase), no `<bok>` inside a
     keyphrase, and a keyphrase of `max_phrase_tokens` tokens is closed. The paper prints EOK for BOK in
     the first rule and `eos_counts` for `eok_count` in the second. Repeats are allowed, as in the paper:
-    whoever wants k DIFFERENT keyphrases needs a search between whole phrases (`KeyphraseGenerator`).
+    for k DIFFERENT keyphrases use `KeyphraseGenerator`, which searches between whole phrases.
     Forced marks get the score 0: a PUSL model is not taught `<bok>`, this rule writes it.
 
     Args:

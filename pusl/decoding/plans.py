@@ -117,7 +117,7 @@ def order(phrase: Phrase) -> tuple[float, tuple[int, ...]]:
 
 
 def better(one: Phrase, other: Phrase) -> bool:
-    """Whether `one` stands before `other`."""
+    """Whether `one` ranks before `other`."""
     return order(one) < order(other)
 
 

@@ -1,4 +1,4 @@
-"""A target's marks and limits -> which tokens may stand in a phrase, and what a finished phrase is."""
+"""A target's marks and limits -> which tokens a phrase may contain, and what a finished phrase is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Rules:
     marks: bool  # True: <bok> ... <eok> (PUSL); False: phrases joined by <sep>, ended by EOS
     phrases: int  # at most this many
     max_phrase_tokens: int
-    banned: tuple[int, ...] = ()  # ids that may not stand inside a phrase
+    banned: tuple[int, ...] = ()  # ids that a phrase may not contain
     whole: bool = False  # a search's "phrase" is a whole sequence: separators are ordinary tokens
 
 

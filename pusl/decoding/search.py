@@ -1,8 +1,8 @@
 """Texts -> complete keyphrases by beam search, phrase by phrase.
 
 Every item searches for whole phrases from its current context (after `<bok>`, or at the start for
-One2One). When its `plan` has what it wants from a search, the plan names the phrase to go on from or
-ends the item. Items are at different depths of different slots; the pool is refilled as they end.
+One2One). When its `plan` has what it wants from a search, it names the phrase to continue from or
+ends the item. Items are at different depths of different slots, and the pool is refilled as they end.
 
 The beams of an item are a tree in ONE cache: each token is stored once, a beam sees its ancestors
 through the attention bias, and nothing is copied when beams are reordered. Candidates are kept as in
@@ -51,7 +51,7 @@ def search_phrases(
 ) -> list[Plan]:
     """Runs every text's plan to its end and returns the plans, in the order of the texts.
 
-    `known` holds phrases that each text has already: the first search stands behind them (PUSL only).
+    `known` holds phrases that each text has already: the first search continues after them (PUSL only).
     """
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
     plans = [plan(i) for i in range(len(texts))]
@@ -71,8 +71,8 @@ def search_phrases(
 class _Beams:
     """Items in the pool's first slots, each with up to `beams` unfinished phrases.
 
-    `prefix` is the number of cache entries of an item's context; tokens of its current search lie
-    behind them in order of feeding, and `path` lists a beam's own entries among those.
+    `prefix` is the number of cache entries of an item's context. The tokens of its current search follow
+    in the order in which they were fed, and `path` lists a beam's own entries among those.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class _Beams:
         never = {*tokens.control, *rules.banned} - {self.end} - ({tokens.sep} if rules.whole else set())
         self.never = torch.tensor(sorted(never), device=engine.device)
         self.items: list[int] = []
-        self.opening: list[list[int]] = []  # context tokens to feed before the search goes on
+        self.opening: list[list[int]] = []  # context tokens to feed before the search continues
         self.trails: list[dict[tuple[int, ...], list[int]]] = []  # cache entries of the phrases found in this search
         self.prefix = np.zeros(0, dtype=np.int64)
         self.used = np.zeros(0, dtype=np.int64)  # cache entries in use
@@ -115,12 +115,12 @@ class _Beams:
             self._open(len(self.items) - 1, self._beginning(item))
 
     def _beginning(self, item: int) -> list[int]:
-        """What stands before an item's first search: the start, and the phrases it has already."""
+        """The tokens before an item's first search: the start, and the phrases it has already."""
         behind = [token for phrase in self.known[item] for token in (*phrase, *self.closing)] if self.known else []
         return [*self.start_ids, *behind]
 
     def _open(self, slot: int, opening: list[int]) -> None:
-        """A new search in this slot, behind its context and `opening`."""
+        """A new search in this slot, after its context and `opening`."""
         self.opening[slot], self.trails[slot] = list(opening), {}
         self.used[slot] = self.prefix[slot]
         self.depth[slot], self.live[slot] = 0, 1
@@ -221,7 +221,7 @@ class _Beams:
         self._finish(np.flatnonzero(ready).tolist())
 
     def _finish(self, slots: list[int]) -> None:
-        """Ends searches whose plan has what it wants; the plan says how its item goes on."""
+        """Ends searches whose plan has what it wants; the plan says how its item continues."""
         done = []
         for slot in slots:
             plan = self.plans[self.items[slot]]

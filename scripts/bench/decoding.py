@@ -98,7 +98,7 @@ def convert(model: Any, folder: Path) -> None:
 
 
 def make_texts(vocabulary: int, count: int, length: int, mixed: bool) -> list[list[int]]:
-    """Source ids; `mixed` draws lengths between a quarter and the whole."""
+    """Source ids; `mixed` draws lengths between a quarter and all of `length`."""
     chance = np.random.default_rng(1)
     lengths = chance.integers(length // 4, length + 1, count) if mixed else np.full(count, length)
     return [[*chance.integers(3, vocabulary - 3, n - 1).tolist(), 1] for n in lengths]

@@ -52,6 +52,7 @@ def measure_decoding(items: int, seconds: float) -> float:
     import torch
     from transformers import T5Config, T5ForConditionalGeneration
 
+    from pusl import paradigms
     from pusl.checkpoint import Checkpoint
     from pusl.decoding.generator import KeyphraseGenerator
     from pusl.tokenizer import token_ids, train_tokenizer
@@ -61,7 +62,7 @@ def measure_decoding(items: int, seconds: float) -> float:
     tokenizer = train_tokenizer(texts, 300)
     model = T5ForConditionalGeneration(T5Config(vocab_size=32128, decoder_start_token_id=0)).eval()
     meta = {"paradigm": "pusl", "defaults": {"max_phrase_tokens": 4}}
-    checkpoint = Checkpoint(model, tokenizer, "pusl", token_ids(tokenizer, model.config), meta)
+    checkpoint = Checkpoint(model, tokenizer, paradigms.get("pusl"), token_ids(tokenizer, model.config), meta)
     generator = KeyphraseGenerator(checkpoint)
     generator.generate(texts[:1], 10)
     began, done = time.perf_counter(), 0

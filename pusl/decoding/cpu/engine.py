@@ -1,13 +1,13 @@
 """A T5 model -> encoder states once per text, and decoder steps over a pool of items.
 
-Torch, with compiled kernels on a CPU, for T5 of every kind (tied or not, gated or plain feed-forward).
+For T5 of every kind (tied or not, gated or plain feed-forward).
 What makes it fast: weights prepared once, norm weights folded into the next product, q, k and v in one product,
 keys and values of the text computed once, and steps over RAGGED token lists: an item may feed one token, the
 pair `<eok><bok>`, or the tips of a beam, and only rows whose logits are wanted reach the vocabulary.
 
 All tokens of an item share one key/value cache; a bias of -1e30 hides what a token must not see
 (other beams, other positions). Cache and text lengths are padded to multiples of 16, and appended
-zeros change no bit of a sum taken in order, so an item's numbers do not depend on its batch mates.
+zeros change no bit of a sum taken in order, so an item's numbers do not depend on the rest of its batch.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class DecoderLayer:
 class Pool:
     """Slots of items being decoded: their texts' keys and values, and their own cache.
 
-    Fresh memory is dear, so that the engine keeps one pool's for the next. What a former item left there does
-    no harm: it is finite and hidden.
+    New memory is expensive, so the engine keeps one pool's memory for the next pool. What an earlier item left
+    there does no harm: it is finite and hidden.
 
-    Each step of a long text's item reads more bytes of the text's keys and values than of anything else. With
+    Each step for a long text reads more bytes of the text's keys and values than of anything else. With
     `chain` (see `Engine.step`) an int8 engine keeps them in bfloat16: they come from rounded products anyway.
     """
 
@@ -218,7 +218,7 @@ class Engine:
         for layer in self.encoder:
             qkv = layer.qkv(x)  # (N, 3HD)
             mixed = qkv.new_empty(len(x), self.heads * self.d_kv)
-            mixed[groups[-1][0] + groups[-1][1] * groups[-1][2] :] = 0.0  # rows that only fill up
+            mixed[groups[-1][0] + groups[-1][1] * groups[-1][2] :] = 0.0  # padding rows
             first = 0
             for row, count, length in groups:
                 step = max(1, ATTENTION_CHUNK // (self.heads * length * length))
@@ -278,7 +278,7 @@ class Engine:
             chain: whether every query sees all of its item's entries up to its own (no beams).
         """
         pool.reserve(distance.shape[2])
-        # Repeating token 0 fills up to a round number of rows; a repeat writes the same values again.
+        # Token 0 is repeated up to a round number of rows; a repeat writes the same values again.
         fill = np.zeros(padded(len(ids), ROW_MULTIPLE), dtype=np.int64)
         fill[: len(ids)] = np.arange(len(ids))
         row, column, place = (torch.from_numpy(part[fill]).to(self.device) for part in (rows, columns, places))
@@ -287,29 +287,29 @@ class Engine:
         keep = torch.from_numpy(last).to(self.device)
         x = self.embedding[torch.from_numpy(ids[fill]).to(self.device)]  # (N, M)
         write = pool.writer(row, place)
-        look = self._looker(pool, row, column, distance, chain)
+        attention = self._attention(pool, row, column, distance, chain)
         kept: Tensor | None = None
         for number, layer in enumerate(self.decoder):
             qkv = layer.qkv(x).view(len(x), 3, self.heads, self.d_kv)
             write(number, qkv[:, 1:])
             queries = qkv[:, 0].flatten(1)
-            if number == len(self.decoder) - 1:  # the others' keys and values were all that is needed of them
+            if number == len(self.decoder) - 1:  # only the keys and values of the other tokens were needed
                 kept, x, queries = keep, x.index_select(0, keep), queries.index_select(0, keep)
-            x = layer.out(look(number, queries, False, kept), residual=x)
-            x = layer.cross_out(look(number, layer.cross_q(x), True, kept), residual=x)
+            x = layer.out(attention(number, queries, False, kept), residual=x)
+            x = layer.cross_out(attention(number, layer.cross_q(x), True, kept), residual=x)
             x = layer.feed(x)
         return self.head(x)[: len(wanted)]
 
-    def _looker(
+    def _attention(
         self, pool: Pool, row: Tensor, column: Tensor, distance: np.ndarray, chain: bool
     ) -> Callable[[int, Tensor, bool, Tensor | None], Tensor]:
-        """look(layer, queries (N, HD), at the text or the item's own cache, which tokens) -> what they see (N, HD)"""
+        """A function (layer, queries (N, HD), over the text or the item's own cache, which tokens) -> (N, HD)."""
         if chain and self.compiled:  # no beams
             self._extend(distance)
             items, relative_bias = row.numpy(), self._relative_bias
             seen, read = distance[items, column.numpy(), 0] + 1, pool.sources[items]
 
-            def look(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
+            def attention(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
                 of = slice(None) if kept is None else kept.numpy()
                 if text:
                     return attend(
@@ -317,7 +317,7 @@ class Engine:
                     )
                 return attend(queries, items[of], seen[of], pool.cache[number, 0], pool.cache[number, 1], relative_bias)
 
-            return look
+            return attention
         n, q, t = distance.shape
         longest = padded(int(pool.sources[:n].max()))
         cell = row * q + column
@@ -327,18 +327,18 @@ class Engine:
         hidden = hidden.expand(-1, q, -1)
         grid = torch.zeros(n * q, self.heads * self.d_kv, device=self.device)
 
-        def look_over_grid(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
+        def grid_attention(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
             cells = cell if kept is None else cell[kept]
             grid.index_copy_(0, cells, queries)
             if text:
-                mixed = self._look(grid, pool.memory[number, :, :n, :, :longest], hidden, n, q)
+                mixed = self._attend_grid(grid, pool.memory[number, :, :n, :, :longest], hidden, n, q)
             else:
-                mixed = self._look(grid, pool.cache[number, :, :n, :, :t], bias, n, q)
+                mixed = self._attend_grid(grid, pool.cache[number, :, :n, :, :t], bias, n, q)
             return mixed.index_select(0, cells)
 
-        return look_over_grid
+        return grid_attention
 
-    def _look(self, grid: Tensor, keys_values: Tensor, bias: Tensor, n: int, q: int) -> Tensor:
+    def _attend_grid(self, grid: Tensor, keys_values: Tensor, bias: Tensor, n: int, q: int) -> Tensor:
         """Attention of every item's query grid over its keys. (n*Q, HD) -> (n*Q, HD)"""
         queries = grid.view(n, q, self.heads, self.d_kv).transpose(1, 2).reshape(n * self.heads, q, self.d_kv)
         k, v = keys_values.flatten(1, 2)  # (nH, T, D)

@@ -98,7 +98,7 @@ class SevenBitProduct:
         whole[:outputs, :inputs] = weight.numpy()
         tiles = whole.reshape(blocks, TILE, groups, 2, GROUP // 2).transpose(0, 2, 3, 1, 4)
         self.tiles = _aligned(tiles.reshape(blocks, groups, GROUP * TILE))
-        self.outputs, self.stride = outputs, groups * GROUP + 64  # no power of two: rows would share cache lines
+        self.outputs, self.stride = outputs, groups * GROUP + 64  # not a power of two, or rows would share cache lines
         self.scales = np.zeros(blocks * TILE, dtype=np.float32)
         self.scales[:outputs] = scale.numpy()
         self.sums = whole.sum(1, dtype=np.int32).astype(np.float32) * self.scales  # added by a zero point of 1
