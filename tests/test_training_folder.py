@@ -65,6 +65,7 @@ def test_wrong_input_leaves_no_run_behind(files, tmp_path, wrong, monkeypatch):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["README.md"]
 
 
+@pytest.mark.slow
 def test_force_with_a_wrong_model_keeps_the_run_that_is_there(files, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     config = settings(files, tmp_path / "model")
@@ -97,6 +98,7 @@ def undisturbed(files, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["draw_curve", "write_card", "_push", "finished", "tidy"])
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
 def test_a_kill_while_a_run_finishes_is_repaired_by_resume(files, tmp_path, piece, after, undisturbed, monkeypatch):
