@@ -50,6 +50,11 @@ def settings(files: Path, out: Path, **more) -> TrainConfig:
         {"model": "no/such-model"},
         {"min_keyphrases": 9},
         {"accumulation": 100},
+        {"report_to": "no-such-tracker"},
+        {"lr": float("nan")},
+        {"epochs": float("inf")},
+        {"mu": float("nan")},
+        {"seed": 2**32},
     ],
 )
 def test_wrong_input_leaves_no_run_behind(files, tmp_path, wrong, monkeypatch):
@@ -132,3 +137,7 @@ def test_a_kill_while_a_run_finishes_is_repaired_by_resume(files, tmp_path, piec
         assert (tmp_path / "model" / name).read_bytes() == (undisturbed / name).read_bytes(), name
     records = [json.loads((folder / "run.json").read_text()) for folder in (tmp_path / "model", undisturbed)]
     assert records[0]["status"] == "finished" and records[0]["history"] == records[1]["history"]
+
+
+def test_large_seeds_train(files, tmp_path):
+    assert train(settings(files, tmp_path / "model", max_steps=1, seed=2**32 - 1)).finished

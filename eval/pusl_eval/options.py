@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -71,6 +72,8 @@ def check(config: Config) -> Config:
         choices = _choices(meta)
         if choices and value is not None and value not in choices:
             raise InputError(f"'{field.name}' is {value!r}; allowed: {', '.join(map(str, choices))}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"'{field.name}' is {value}; it must be a finite number")
         if meta.get("minimum") is not None and value is not None and value < meta["minimum"]:
             raise InputError(f"'{field.name}' is {value}; it must be at least {meta['minimum']}")
     return config

@@ -26,6 +26,7 @@ PRETRAINED_RATE = 2e-4  # paper: t5-base
 # AdamW's learning rate for random models, by shape; Muon takes one for all
 SCRATCH_RATES = {"tiny": 3e-3, "mini": 1e-3, "small": 5e-4}
 MUON_RATE = 1e-2
+MOST_SEEDS = 2**32  # as many as numpy takes
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,8 @@ def resolve(config: TrainConfig) -> TrainConfig:
             check_input(getattr(config, name))
     if config.model.startswith(SCRATCH) and config.shape not in SHAPES:
         raise InputError(f"unknown model '{config.model}'; known: {', '.join(SCRATCH + name for name in SHAPES)}")
+    if config.seed >= MOST_SEEDS:
+        raise InputError(f"'seed' is {config.seed}; it must be below {MOST_SEEDS}")
     if config.dropout is not None and config.dropout >= 1:
         raise InputError(f"'dropout' is {config.dropout}; it must be below 1")
     if config.max_phrase_tokens + 2 > config.max_target_length:

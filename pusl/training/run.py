@@ -40,7 +40,7 @@ from pusl.training.modelcard import write_card
 from pusl.training.objective import with_loss, without_loss
 from pusl.training.record import RunFolder, RunRecord, check_same, new_record
 from pusl.training.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
-from pusl_eval.files import InputError
+from pusl_eval.files import InputError, folder_atomic
 
 __all__ = ["TrainConfig", "TrainResult", "TrainingError", "is_main_process", "train"]
 
@@ -86,6 +86,7 @@ def train(
     with quiet():
         base = None if config.shape else load_base(config.model, config.dropout, paradigms.get(config.paradigm))
     _check_first_rows(config)
+    _check_report_to(config.report_to)
     state.wait_for_everyone()  # all have read the folder before the main process writes to it
     is_new = record is None
     if is_new and state.is_main_process:
@@ -106,6 +107,15 @@ def _check_first_rows(config: TrainConfig) -> None:
     """Missing columns and empty files are found here, before anything is written."""
     for path in filter(None, (config.train, config.dev)):
         next(iter(read_examples(path, columns=config)))
+
+
+def _check_report_to(name: str) -> None:
+    """An integration that is not installed would stop the run after its data were prepared."""
+    from transformers.integrations import get_available_reporting_integrations
+
+    installed = ["none", "all", *get_available_reporting_integrations()]
+    if name not in installed:
+        raise InputError(f"--report-to {name}: not installed or not known; here it can be {', '.join(installed)}")
 
 
 class TrainingRun:
@@ -167,9 +177,8 @@ class TrainingRun:
     def _learn_vocabulary(self) -> None:
         texts = _all_texts(self.config)
         tokenizer = train_tokenizer(texts, self.config.vocab_size or 0)
-        staging = self.folder.work / ".tokenizer"
-        tokenizer.save_pretrained(staging)
-        staging.rename(self.folder.tokenizer)
+        with folder_atomic(self.folder.tokenizer) as staging:
+            tokenizer.save_pretrained(staging)
 
     def _prepare(self) -> None:
         config = self.config

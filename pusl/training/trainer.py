@@ -84,7 +84,7 @@ class KeyphraseTrainer(Trainer):
     ) -> Any:
         """Loss of one micro-batch, as its share of the step's mean over target tokens."""
         self.items_seen += inputs.pop("items") * self.args.world_size
-        torch.manual_seed((self.mask_seed << 40) + inputs.pop("batch_number"))
+        torch.manual_seed(((self.mask_seed << 40) + inputs.pop("batch_number")) % 2**63)
         tokens = num_items_in_batch if num_items_in_batch is not None else (inputs["labels"] != -100).sum()
         # The processes' gradients are averaged, ours have to be added.
         loss = model(**inputs)["loss"] * self.args.world_size / tokens
