@@ -31,6 +31,14 @@ def test_the_price_of_a_lead():
     assert "It gives 4.0 phrases per item instead of 1.0; P@4 falls from 100.0 to 75.0." in text
 
 
+def test_several_prices():
+    other = {i: [f"label {int(i) % 4}", "x"] for i in REFERENCES}  # every label is found somewhere
+    same = {i: [LABELS[0], LABELS[1], "x", "y", "z"] for i in REFERENCES}
+    rows = [{"id": i, "keyphrases": phrases, "exhausted": True} for i, phrases in other.items()]
+    text = compare(REFERENCES, {"other": rows, "same": same}, k=[5]).verdict()
+    assert "P@5 falls from 50.0 to 40.0 and Cov@5 from 100.0 to 50.0." in text
+
+
 def test_a_lead_that_may_be_chance():
     other = {i: (LABELS if int(i) % 2 else ["x", "y", "z", "w"]) for i in REFERENCES}
     almost = {i: (LABELS if int(i) % 2 == 0 or i == "1" else ["x", "y", "z", "w"]) for i in REFERENCES}

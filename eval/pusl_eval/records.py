@@ -1,4 +1,4 @@
-"""ReferenceRecord and prediction files -> checked records, one at a time.
+"""Reference and prediction files -> checked records, one at a time.
 
 What is wrong with a line is an InputError that names file, line and id. An id is a string or an
 integer (which is turned into a string). Fields that PUSL does not know are kept in `extra`.

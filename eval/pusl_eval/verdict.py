@@ -99,12 +99,14 @@ def _cost(best: Mapping[str, Any], other: Mapping[str, Any], k: int) -> list[str
     for name in (f"P@{k}", "F1@O", f"Cov@{k}", f"R_unseen@{k}"):
         ours, theirs = _score(best, name), _score(other, name)
         if ours is not None and theirs is not None and theirs - ours >= LEAST:
-            losses.append(f"{shown_name(name)} falls from {number(name, theirs)} to {number(name, ours)}")
+            falls = "" if losses else "falls "
+            losses.append(f"{shown_name(name)} {falls}from {number(name, theirs)} to {number(name, ours)}")
     ours, theirs = (_score(metrics, f"K@{k}") or 0.0 for metrics in (best, other))
     phrases = f"{ours:.1f} phrases per item instead of {theirs:.1f}"
     if abs(ours - theirs) < 0.05:
         phrases = f"{ours:.1f} phrases per item, as many as the other"
-    return [f"It gives {phrases}; {' and '.join(losses) if losses else 'no other main score is worse'}."]
+    listed = " and ".join([*filter(None, [", ".join(losses[:-1])]), *losses[-1:]])
+    return [f"It gives {phrases}; {listed or 'no other main score is worse'}."]
 
 
 def _score(metrics: Mapping[str, Any], name: str) -> float | None:
