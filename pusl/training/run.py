@@ -111,7 +111,7 @@ def _check_first_rows(config: TrainConfig) -> None:
 
 def _check_report_to(name: str) -> None:
     """An integration that is not installed would stop the run after its data were prepared."""
-    from transformers.integrations import get_available_reporting_integrations
+    from transformers.integrations.integration_utils import get_available_reporting_integrations
 
     installed = ["none", "all", *get_available_reporting_integrations()]
     if name not in installed:
