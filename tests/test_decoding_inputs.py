@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 from decoding_models import checkpoint, documents
 
 from pusl import KeyphraseGenerator
+from pusl.checkpoint import save_checkpoint
+from pusl.cli import main
 from pusl.decoding.inputs import known_lists, text_list
-from pusl_eval.files import InputError
+from pusl_eval.files import InputError, write_rows
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +139,32 @@ def test_numbers_have_bounds(generator: KeyphraseGenerator, settings: dict[str, 
     with pytest.raises(InputError, match=said) as raised:
         generator.generate(["a red drone"], **{"k": 2, **settings})
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-k", "1000000000"],
+        ["-k", "2", "--num-beams", "10000000"],
+        ["-k", "2", "--temperature", "1e-308"],
+        ["-k", "2", "--temperature", "inf"],
+        ["-k", "2", "--top-p", "nan"],
+        ["-k", "2", "--min-score", "nan"],
+        ["-k", "2", "--threads", "100000"],
+    ],
+    ids=" ".join,
+)
+def test_the_command_refuses_them_with_exit_code_2(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = checkpoint("pusl")
+    save_checkpoint(tmp_path / "model", one.model, one.tokenizer, {"paradigm": "pusl", "defaults": {}})
+    write_rows(tmp_path / "items.jsonl", [{"id": "a", "text": "a red drone"}])
+    files = ["--model", tmp_path / "model", "--input", tmp_path / "items.jsonl", "--output", tmp_path / "out.jsonl"]
+    assert main(["generate", *map(str, files), *flags, "--workers", "1", "--quiet"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("pusl: ") and len(said.splitlines()) <= 2
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("out")] == []
 
 
 def test_the_bounds_themselves_work(generator: KeyphraseGenerator) -> None:

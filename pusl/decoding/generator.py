@@ -23,7 +23,7 @@ from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.greedy import decode_sequences
 from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.plans import Form, Plan, Ranked, Sequential, sum_over_beams
-from pusl.decoding.rules import Phrase, Rules, Sampling
+from pusl.decoding.rules import Phrase, Rules, Sampling, check_numbers
 from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
@@ -184,6 +184,7 @@ class KeyphraseGenerator:
         if own and given_before is not None:
             outside = [self._form_outside(phrases) for phrases in given_before]
             found = [[one for one in given if form(one.ids)] for given, form in zip(found, outside, strict=True)]
+        check_numbers(one.logprob for given in found for one in given)
         answers = [Prediction(exhausted=True) for _ in texts]
         for i, given in zip(readable, found, strict=True):
             scored = [(one, one.logprob if calibration is None else calibration(one.logprob)) for one in given[:k]]
