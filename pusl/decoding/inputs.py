@@ -23,7 +23,7 @@ def text_list(texts: Any, name: str = "texts") -> list[str]:
     (['a red drone'], ['a', 'b'])
     >>> text_list(["a", None])
     Traceback (most recent call last):
-    pusl_eval.files.InputError: texts[1] is None; expected a string
+    pusl_eval.errors.InputError: texts[1] is None; expected a string
     """
     if isinstance(texts, str):
         return [texts]
@@ -51,7 +51,7 @@ def whole_number(name: str, value: Any, least: int | None = None, most: int | No
 
     >>> whole_number("k", 0, 1)
     Traceback (most recent call last):
-    pusl_eval.files.InputError: k is 0; it must be at least 1
+    pusl_eval.errors.InputError: k is 0; it must be at least 1
     """
     try:
         number = operator.index(value)
