@@ -1,11 +1,10 @@
 """A batch -> its summed loss: T5 with logits only at target positions, and keyphrases side by side.
 
-The model keeps its weights, its config and its way of saving; only `forward` with a batch of ours is
-another one. (1) Logits are computed at target positions and nowhere else. (2) One2One: all keyphrases
-of a document stand in ONE decoder row under a block mask, so document and decoder run once; so do the
-sequences of a PUSL item with restarts. T5's position bias depends on distances only, and inside a block
-these are the same as in a row of its own: the block mask alone restarts the positions. Losses and
-gradients equal those of repeated pairs.
+The model keeps its weights, its config and its way of saving; only `forward` differs, and only for a batch
+with labels. (1) Logits are computed at target positions and nowhere else. (2) Several sequences of a document
+(One2One's keyphrases, PUSL's restarts) share ONE decoder row under a block mask, so that document and decoder
+run once. T5's position bias depends on distances only. Inside a block they are those of a row of its own, so
+the mask is enough to restart the positions. Losses and gradients equal those of repeated pairs.
 """
 
 from __future__ import annotations
