@@ -164,6 +164,11 @@ def test_a_closed_vocabulary_min_score_and_wrong_options(fused: FusedGenerator, 
     texts = [row["text"] for row in rows(12, 9)]
     for one in fused.generate(texts, 4, vocabulary="closed", universe=tmp_path / "universe.txt"):
         assert set(one.keyphrases) <= {"lamp", "red lamp", "table", "green drone"}
+    (tmp_path / "other.txt").write_text("blue boot\nshoe\n")
+    for one in fused.generate(texts, 4, vocabulary="closed", universe=tmp_path / "other.txt"):
+        assert set(one.keyphrases) <= {"blue boot", "shoe"}
+    again = fused.generate(texts, 4, vocabulary="closed", universe=tmp_path / "universe.txt")
+    assert any(one.keyphrases for one in again)
     preferred = fused.generate(texts, 4, vocabulary="prefer", universe=tmp_path / "universe.txt")
     assert preferred != fused.generate(texts, 4)
     assert all(score >= 0.4 for one in fused.generate(texts, 4, min_score=0.4) for score in one.scores)
@@ -183,6 +188,19 @@ def test_any_phrase_gets_a_probability(fused: FusedGenerator) -> None:
         assert found.probabilities is not None and found.probabilities[:2] == pytest.approx(one.scores)
         assert found.probabilities[2] < min(one.scores) and found.probabilities[3] == 0.0
         assert found.scores[0] == pytest.approx(np.log(one.scores[0]))
+
+
+def test_a_file_of_candidates_gets_probabilities(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "all.txt").write_text("shoe\nlamp\ngift\n")
+    words = ["--model", str(folder / "fused"), "--input", str(folder / "test.jsonl"), "--workers", "1", "--quiet"]
+    output = tmp_path / "scores.jsonl"
+    assert main(["score", *words, "--candidates", str(tmp_path / "all.txt"), "--output", str(output)]) == 0
+    found = [json.loads(line) for line in output.read_text().splitlines()]
+    assert len(found) == 30
+    for row, item in zip(found, rows(30, 3), strict=True):
+        assert row["probabilities"] == sorted(row["probabilities"], reverse=True)
+        if "shoe" in item["keyphrases"]:
+            assert row["keyphrases"][0] == "shoe"
 
 
 def test_explain_names_the_sources(fused: FusedGenerator) -> None:

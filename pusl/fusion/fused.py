@@ -83,6 +83,7 @@ class FusedGenerator:
         self.pooler = Pooler(memory, self.sources, depth)
         self.depth, self.defaults, self.calibration = depth, dict(defaults or {}), calibration
         self._opened: dict[str, Universe | PhraseSet] = {}
+        self._spelled: dict[int, dict[str, Any]] = {}  # of an opened universe, by source
         self.universe = self._universe(universe)
         self._pools: OrderedDict[str, Pool] = OrderedDict()
         if self.pooler.names != ranker.names:
@@ -180,7 +181,7 @@ class FusedGenerator:
                 [texts[i] for i in part],
                 [known[i] for i in part] if known is not None else None,
                 [ids[i] for i in part] if ids is not None else None,
-                vocabulary, members, batch_size,
+                vocabulary, members, batch_size, self._spelled.get(id(members), {}),
             )  # fmt: skip
             for i, pool in zip(part, self._pool(query, k), strict=True):
                 ranker = self.told if self.told is not None and known is not None and known[i] else self.ranker
@@ -296,9 +297,9 @@ class FusedGenerator:
         key = str(universe)
         if key not in self._opened:
             generators = [source for source in self.sources if isinstance(source, GeneratorSource)]
-            for source in generators:
-                source.universe = source.generator._universe(universe)
-            self._opened[key] = generators[0].universe if generators else PhraseSet(universe)
+            spelled = {source.name: source.generator._universe(universe) for source in generators}
+            members = spelled[generators[0].name] if generators else PhraseSet(universe)
+            self._opened[key], self._spelled[id(members)] = members, spelled
         return self._opened[key]
 
 

@@ -23,6 +23,7 @@ class Query:
     vocabulary: str = "open"
     universe: Any = None  # anything with `contains`
     batch_size: int = 64
+    spelled: Mapping[str, Any] = field(default_factory=dict)  # the universe as each generator's tokenizer spells it
     views: list[TextView] = field(default_factory=list)
     _votes: list[dict[int, Vote]] | None = None
 
@@ -52,11 +53,10 @@ class GeneratorSource:
 
     name: str
     generator: Any
-    universe: Any = None  # the query's universe as this generator's tokenizer spells it
 
     def propose(self, query: Query, depth: int) -> list[Ranked]:
         """Phrases with their log-probabilities."""
-        universe = None if query.vocabulary == "open" else self.universe or query.universe
+        universe = None if query.vocabulary == "open" else query.spelled.get(self.name, query.universe)
         found = self.generator.generate(
             query.texts, depth, known=query.known, vocabulary=query.vocabulary, batch_size=query.batch_size,
             universe=universe,
