@@ -20,7 +20,7 @@ import torch
 from pusl.paradigms import Paradigm
 from pusl.tokenizer import TokenIds
 from pusl.training.losses import UNUSED
-from pusl.training.objective import IGNORED
+from pusl.training.objective import IGNORED, counted_positions
 from pusl_eval.files import InputError
 
 BLOCK = 1 << 16  # items turned into Python numbers at once
@@ -184,6 +184,7 @@ class Collator:
             "batch_number": items[0].batch,
             "items": len(items),
         }
+        batch["positions"] = counted_positions(batch["labels"])  # (N,) known here, a wait for the size on a GPU
         if self.paradigm.packs_rows or items[0].restarts is not None:
             batch["blocks"] = _pad([row["blocks"] for row in rows], -1, self.multiple)
         if self.order_free:

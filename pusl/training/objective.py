@@ -20,6 +20,15 @@ from pusl.training.losses import multi_softmax_loss, sequence_loss
 IGNORED = -100  # label of a padded position
 
 
+def counted_positions(labels: Tensor) -> Tensor:
+    """Where the flattened labels count. (B, T) -> (N,)
+
+    >>> counted_positions(torch.tensor([[5, IGNORED], [IGNORED, 7]]))
+    tensor([0, 3])
+    """
+    return torch.nonzero(labels.flatten() != IGNORED)[:, 0]
+
+
 class _KeyphraseLoss:
     """Mixed into a T5 class: forward with labels returns {"loss": sum over target tokens}."""
 
@@ -28,7 +37,9 @@ class _KeyphraseLoss:
     ) -> Any:
         if labels is None:
             return super().forward(*args, **kwargs)  # type: ignore[misc]
-        allowed = kwargs.pop("allowed", None)
+        allowed, positions = kwargs.pop("allowed", None), kwargs.pop("positions", None)
+        if positions is None:  # a collator that does not name them costs a wait on a GPU
+            positions = counted_positions(labels)
         source, source_mask = kwargs.pop("input_ids"), kwargs.pop("attention_mask")  # (B, S)
         target = kwargs.pop("decoder_input_ids")  # (B, T)
         encoded = self.encoder(input_ids=source, attention_mask=source_mask).last_hidden_state  # (B, S, D)
@@ -37,13 +48,13 @@ class _KeyphraseLoss:
             input_ids=target, attention_mask=mask, encoder_hidden_states=encoded,
             encoder_attention_mask=source_mask, use_cache=False,
         ).last_hidden_state  # (B, T, D)  # fmt: skip
-        counted = labels != IGNORED  # (B, T)
-        hidden = hidden[counted]  # (N, D)
+        hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
         if getattr(self.config, "scale_decoder_outputs", False):  # mT5 never does
             hidden = hidden * (self.config.d_model**-0.5)
         logits = self.lm_head(hidden)  # (N, V)
-        loss = sequence_loss(logits, labels[counted]) if allowed is None else multi_softmax_loss(logits, allowed)
-        return {"loss": loss}
+        if allowed is not None:
+            return {"loss": multi_softmax_loss(logits, allowed)}
+        return {"loss": sequence_loss(logits, labels.flatten().index_select(0, positions))}
 
     def _block_mask(self: Any, blocks: Tensor) -> Tensor:
         """(B, T) block numbers -> (B, 1, T, T): each position sees its own block up to itself."""

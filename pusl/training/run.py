@@ -9,6 +9,7 @@ Resumable; deterministic on one device; distributed by `accelerate launch --mult
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import shutil
@@ -74,6 +75,8 @@ def train(
         score_first: also score the model before its first step; it stays if training never beats it.
     """
     config = resolve(config)
+    if config.bf16 is None:
+        config = dataclasses.replace(config, bf16=torch.cuda.is_available() and has_fast_bf16())
     state = PartialState(cpu=not accelerator_present())  # without a GPU only this makes it distributed
     folder = RunFolder(str(config.out))
     record = folder.admit(resume, force)
@@ -150,7 +153,7 @@ class TrainingRun:
         checkpoint = self.folder.last_checkpoint() if self.state.is_main_process else None
         self.state.wait_for_everyone()
         checkpoint = checkpoint or self.folder.last_checkpoint()
-        with StopSignal() as stop:
+        with StopSignal() as stop, tf32():
             self.trainer = self._trainer(stop, score_first=self.score_first and checkpoint is None)
             done = self._done(checkpoint)
             if not done:
@@ -319,7 +322,8 @@ def _arguments(
         output_dir=str(folder.work), max_steps=max_steps, per_device_train_batch_size=1,
         gradient_accumulation_steps=config.accumulation, learning_rate=config.lr or 0.0, lr_scheduler_type="linear",
         warmup_steps=math.ceil(config.warmup * max_steps), weight_decay=config.weight_decay,
-        max_grad_norm=config.max_grad_norm, seed=config.seed, bf16=config.bf16,
+        max_grad_norm=config.max_grad_norm, seed=config.seed, bf16=bool(config.bf16),
+        torch_compile=config.compile,
         logging_steps=config.log_every,
         logging_nan_inf_filter=False, save_strategy="steps", save_steps=config.save_every or every, save_total_limit=2,
         eval_strategy="steps" if config.dev else "no", eval_steps=every,
@@ -351,6 +355,18 @@ def _all_texts(config: TrainConfig) -> Iterator[str]:
     ):
         yield example.text
         yield from example.keyphrases
+
+
+@contextlib.contextmanager
+def tf32() -> Iterator[None]:
+    """Lets float32 products use TF32 inside the block, on GPUs that have it."""
+    before = torch.get_float32_matmul_precision()
+    if torch.cuda.is_available():
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def has_fast_bf16() -> bool:

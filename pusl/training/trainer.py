@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
-from transformers import Trainer, TrainerCallback
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from pusl.training.collate import BatchPlan, PlanSampler
 from pusl.training.optimizer import Muon
@@ -56,6 +56,7 @@ class KeyphraseTrainer(Trainer):
         keep: Callable[[dict[str, float]], None], metric: str, patience: int, seed: int, workers: int = 0,
         muon: bool = False, **kwargs: Any,
     ) -> None:  # fmt: skip
+        _use_one_gpu(kwargs["args"])
         super().__init__(**kwargs)
         self.model_accepts_loss_kwargs = True  # asks Trainer to count the step's tokens
         self.plan, self.score, self.keep, self.workers = plan, score, keep, workers
@@ -71,6 +72,14 @@ class KeyphraseTrainer(Trainer):
             self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator,  # type: ignore[arg-type]
             num_workers=self.workers, persistent_workers=self.workers > 0, pin_memory=torch.cuda.is_available(),
         )  # fmt: skip
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Moves a batch to the device; from pinned memory the host does not wait for it."""
+        device = self.args.device
+        return {
+            name: value.to(device, non_blocking=True) if isinstance(value, torch.Tensor) else value
+            for name, value in inputs.items()
+        }
 
     def create_optimizer(self, model: Any = None) -> Any:
         """AdamW as Trainer makes it, or Muon."""
@@ -112,6 +121,18 @@ class KeyphraseTrainer(Trainer):
         model.train()
         self.seconds["dev"] += time.perf_counter() - began
         return scores
+
+
+def _use_one_gpu(args: TrainingArguments) -> None:
+    """Without a launcher one process trains on one GPU: nn.DataParallel would average sums and split blocks wrongly."""
+    count = args.n_gpu
+    if count > 1:
+        args._n_gpu = 1
+        print(
+            f"pusl: {count} GPUs are here and one is used. For all of them: "
+            f"accelerate launch --multi_gpu --num_processes {count} -m pusl train ...",
+            file=sys.stderr,
+        )
 
 
 def dev_history(log: list[dict[str, float]], metric: str) -> list[float]:
