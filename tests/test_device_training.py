@@ -14,14 +14,14 @@ from transformers import TrainingArguments
 from pusl import paradigms
 from pusl.tokenizer import token_ids
 from pusl.training import TrainConfig
-from pusl.training.collate import BatchPlan, Collator, Item
+from pusl.training.collate import BatchPlan, Collator, TokenizedItem
 from pusl.training.config import resolve
 from pusl.training.objective import IGNORED, with_loss
 from pusl.training.record import RunFolder
 from pusl.training.run import _arguments, tf32
 from pusl.training.trainer import KeyphraseTrainer
 
-ITEMS = [Item([20, 21, 22, 1], [[30, 31], [32]]), Item([23, 1], [[33], [34, 35, 36], [37]])]
+ITEMS = [TokenizedItem([20, 21, 22, 1], [[30, 31], [32]]), TokenizedItem([23, 1], [[33], [34, 35, 36], [37]])]
 CASES = [("pusl", False), ("pusl", True), ("one2one", False), ("one2seq", False), ("groov", True)]
 
 
@@ -92,7 +92,7 @@ def test_batches_are_pinned_and_moved_without_a_wait(tmp_path: Any, monkeypatch:
 
 def test_bfloat16_is_the_default_where_the_gpu_has_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     config = TrainConfig(train=__file__, out=str(tmp_path), compile=True, bf16=False)
-    args = _arguments(resolve(config), RunFolder(str(tmp_path)), 10, 5)
+    args = _arguments(resolve(config), RunFolder(str(tmp_path)), 10, 5, False)
     assert args.torch_compile and not args.bf16
     assert TrainConfig().bf16 is None
     before = torch.get_float32_matmul_precision()

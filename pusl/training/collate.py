@@ -176,15 +176,16 @@ class Collator:
         counted = torch.ones_like(labels, dtype=torch.bool)
         for mark in () if self.learn_bok else self.paradigm.unlearned:
             counted &= labels != getattr(self.tokens, mark)
+        labels_counted = labels.where(counted, IGNORED)
         batch = {
             "input_ids": source,
             "attention_mask": (torch.arange(source.shape[1]) < lengths[:, None]).long(),
             "decoder_input_ids": _pad([row["inputs"] for row in rows], self.tokens.pad, self.multiple),  # (B, T)
-            "labels": labels.where(counted, IGNORED),
+            "labels": labels_counted,
+            "positions": counted_positions(labels_counted),  # (N,) on a GPU their number would cost a wait
             "batch_number": items[0].batch,
             "items": len(items),
         }
-        batch["positions"] = counted_positions(batch["labels"])  # (N,) known here, a wait for the size on a GPU
         if self.paradigm.packs_rows or items[0].restarts is not None:
             batch["blocks"] = _pad([row["blocks"] for row in rows], -1, self.multiple)
         if self.order_free:
