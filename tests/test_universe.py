@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 
 import numpy as np
@@ -116,3 +117,20 @@ def test_closed_agrees_with_scoring_every_phrase():
     one = generator.generate(["red shoe with a lamp"], len(phrases), vocabulary="closed", num_beams=40)[0]
     assert sorted(one.keyphrases) == sorted(phrases)
     assert one.scores == sorted(one.scores, reverse=True)
+
+
+@pytest.mark.parametrize("name", ["tokens", "first", "terminal", "digests", "meta"])
+def test_a_damaged_index_is_refused_and_made_again(name, tmp_path):
+    source, words = tmp_path / "universe.txt", checkpoint("pusl").tokenizer
+    source.write_text("red shoe\nboot\nlamp\n")
+    Universe.open(source, words)
+    index = tmp_path / "universe.txt.index"
+    if name == "meta":
+        meta = json.loads((index / "meta.json").read_text())
+        (index / "meta.json").write_text(json.dumps({"stamp": meta["stamp"]}))
+    else:
+        np.save(index / f"{name}.npy", np.load(index / f"{name}.npy")[:1].astype(np.float64))
+    with pytest.raises(InputError, match="not a universe index"):
+        Universe.load(index)
+    assert Universe.open(source, words).contains("Red shoe")
+    assert len(Universe.load(index)) == 3

@@ -117,9 +117,23 @@ class Universe:
         try:
             meta = json.loads((Path(folder) / "meta.json").read_text())
             arrays = {name: np.load(Path(folder) / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
-        except (OSError, ValueError) as error:
+            universe = cls(**arrays, too_long=int(meta["too_long"]))
+            universe.check()
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{folder}: not a universe index ({error}); build it again") from None
-        return cls(**arrays, too_long=meta["too_long"])
+        return universe
+
+    def check(self) -> None:
+        """Raises ValueError if the arrays do not fit together, as after a damaged file."""
+        nodes = len(self.tokens)
+        for name, kinds, length in (("tokens", "iu", nodes), ("first", "iu", nodes + 1), ("terminal", "b", nodes)):
+            array = getattr(self, name)
+            if array.ndim != 1 or array.dtype.kind not in kinds or len(array) != length:
+                raise ValueError(f"{name} has the wrong shape or type")
+        if self.digests.ndim != 1 or self.digests.dtype != np.uint64:
+            raise ValueError("digests has the wrong shape or type")
+        if not nodes or int(self.first[0]) != 1 or int(self.first[-1]) != nodes:
+            raise ValueError("its nodes and their children do not match")
 
     def children(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """All (index into `nodes`, next token) pairs, for nodes that are not outside."""
