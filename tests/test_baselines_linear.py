@@ -10,7 +10,7 @@ from scipy.special import expit
 from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.logistic import LogisticConfig, fit_logistic, loss_slopes
 from pusl.baselines.plt import Plt, PltConfig
-from pusl.baselines.sampled import BIAS, Sampling, solve_labels
+from pusl.baselines.sampled import BIAS, RareLabelSettings, solve_labels
 from pusl.baselines.svm import Svm, SvmConfig, fit_platt
 from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
 from pusl_eval.propensity import propensities
@@ -45,7 +45,7 @@ def test_working_sets_reach_the_objective_of_the_whole_problem() -> None:
         sign = np.where(matrix.toarray() > 0, 1, -1)
         return 0.5 * (weights**2).sum(0) + (np.maximum(0, 1 - sign * margins) ** 2).sum(0)
 
-    small = solve_labels(features, matrix, Sampling(1.0, 0.0, hard=20, rounds=8, iterations=300)).toarray()
+    small = solve_labels(features, matrix, RareLabelSettings(1.0, 0.0, hard=20, rounds=8, iterations=300)).toarray()
     best = np.zeros_like(small)
     transposed, sign = features.T.tocsr(), np.where(matrix.toarray() > 0, 1, -1)
     step = 1 / (1 + 2 * 600)

@@ -8,7 +8,7 @@ import pytest
 
 from pusl.cli import main
 from pusl.config import build
-from pusl.training.config import TrainConfig, resolve
+from pusl.training.train_config import TrainConfig, resolve
 from pusl_eval.files import InputError
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))

@@ -15,7 +15,7 @@ from decoding_models import checkpoint, documents
 from pusl import KeyphraseGenerator
 from pusl.checkpoint import save_checkpoint
 from pusl.cli import main
-from pusl.decoding.inputs import known_lists, text_list
+from pusl.decoding.arguments import known_lists, text_list
 from pusl_eval.files import InputError, write_rows
 
 

@@ -15,11 +15,11 @@ from pusl import paradigms
 from pusl.tokenizer import token_ids
 from pusl.training import TrainConfig
 from pusl.training.collate import BatchPlan, Collator, TokenizedItem
-from pusl.training.config import resolve
 from pusl.training.objective import IGNORED, with_loss
 from pusl.training.record import RunFolder
-from pusl.training.run import _arguments, tf32
+from pusl.training.train_config import resolve
 from pusl.training.trainer import KeyphraseTrainer
+from pusl.training.training_run import _arguments, tf32
 
 ITEMS = [TokenizedItem([20, 21, 22, 1], [[30, 31], [32]]), TokenizedItem([23, 1], [[33], [34, 35, 36], [37]])]
 CASES = [("pusl", False), ("pusl", True), ("one2one", False), ("one2seq", False), ("groov", True)]

@@ -145,3 +145,21 @@ def test_the_walk_names_ten_files_that_exist():
     for step in steps:
         ((shown, linked),) = re.findall(r"\[(.*?)\]\((.*?)\)", step)
         assert (ROOT / shown).is_file() and (ROOT / "docs" / linked).resolve() == ROOT / shown, step
+
+
+def test_no_two_modules_share_a_name():
+    """Except a command and the module that it runs: `pusl/commands/judge.py` and `pusl_eval/judge.py`."""
+    places: dict[str, list[str]] = {}
+    for path in [*under("pusl"), *under("eval")]:
+        if not path.stem.startswith("__") and path.parent != ROOT / "pusl" / "commands":
+            places.setdefault(path.stem, []).append(str(path.relative_to(ROOT)))
+    assert [found for found in places.values() if len(found) > 1] == []
+
+
+def test_no_two_classes_share_a_name():
+    places: dict[str, list[str]] = {}
+    for path in [*under("pusl"), *under("eval")]:
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

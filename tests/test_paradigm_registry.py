@@ -16,7 +16,7 @@ from pusl.checkpoint import read_meta
 from pusl.paradigms import LOSSES, ORDERS, STRATEGIES, One2Seq, Paradigm, get, register
 from pusl.tokenizer import TokenIds
 from pusl.training import TrainConfig
-from pusl.training.config import resolve
+from pusl.training.train_config import resolve
 from pusl_eval.files import InputError, write_rows
 
 ROOT = Path(__file__).resolve().parent.parent

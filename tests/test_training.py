@@ -14,8 +14,8 @@ from pusl.checkpoint import load_checkpoint, load_labels
 from pusl.cli import main
 from pusl.decoding.generator import KeyphraseGenerator
 from pusl.training import TrainConfig, TrainingError, train
-from pusl.training.config import resolve
 from pusl.training.data import PreparedData, prepare
+from pusl.training.train_config import resolve
 from pusl_eval.files import InputError, write_rows
 
 COLORS = {"red": "rot", "blue": "blau", "green": "grün", "black": "schwarz"}
@@ -246,7 +246,7 @@ def test_a_diverged_run_says_so(files, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_bf16_warns_where_it_is_emulated_and_trains(files, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("pusl.training.run.has_fast_bf16", lambda: False)
+    monkeypatch.setattr("pusl.training.training_run.has_fast_bf16", lambda: False)
     result = train(settings(files, tmp_path / "model", max_steps=2, dev=None, bf16=True, log_every=1))
     assert "--bf16" in capsys.readouterr().err
     assert all(math.isfinite(point["loss"]) for point in result.record["history"])

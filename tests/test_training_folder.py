@@ -108,16 +108,16 @@ def undisturbed(files, tmp_path_factory):
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
 def test_a_kill_while_a_run_finishes_is_repaired_by_resume(files, tmp_path, piece, after, undisturbed, monkeypatch):
     pushed = []
-    monkeypatch.setattr("pusl.training.run._push", lambda folder, name: pushed.append(name))
+    monkeypatch.setattr("pusl.training.training_run._push", lambda folder, name: pushed.append(name))
     config = settings(files, tmp_path / "model", push_to_hub="me/model")
     with monkeypatch.context() as patched:
-        where = "pusl.training.run" if piece in PIECES else "pusl.training.record.RunFolder"
+        where = "pusl.training.training_run" if piece in PIECES else "pusl.training.record.RunFolder"
         name = f"{where}.{'write' if piece == 'finished' else piece}"
         real = RunFolder.write if piece == "finished" else RunFolder.tidy if piece == "tidy" else None
         if real is None:
-            import pusl.training.run
+            import pusl.training.training_run
 
-            real = getattr(pusl.training.run, piece)
+            real = getattr(pusl.training.training_run, piece)
 
         def kill(*args):
             if piece == "finished" and args[1]["status"] != "finished":

@@ -20,7 +20,7 @@ SLACK = 0.02  # rows this close to the margin are ignored: their loss is below 0
 
 
 @dataclass(frozen=True)
-class Sampling:
+class RareLabelSettings:
     """How a rare label's SVM is trained."""
 
     cost: float
@@ -30,7 +30,9 @@ class Sampling:
     iterations: int = 50
 
 
-def solve_labels(features: sparse.csr_matrix, matrix: sparse.csc_matrix, sampling: Sampling) -> sparse.csc_matrix:
+def solve_labels(
+    features: sparse.csr_matrix, matrix: sparse.csc_matrix, sampling: RareLabelSettings
+) -> sparse.csc_matrix:
     """Pruned weights (V, labels) of all columns of `matrix`; every bias is -1."""
     chosen = similar_rows(features, matrix, sampling.hard)
     single = features.astype(np.float32)

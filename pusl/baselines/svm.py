@@ -20,7 +20,7 @@ from tqdm import tqdm
 from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_k
 from pusl.baselines.parallel import run_parallel
-from pusl.baselines.sampled import BIAS, Sampling, solve_labels
+from pusl.baselines.sampled import BIAS, RareLabelSettings, solve_labels
 from pusl.baselines.tfidf import Tfidf, TfidfConfig
 from pusl.config import option
 
@@ -123,7 +123,7 @@ class Svm(Baseline):
 def solve(features: sparse.csr_matrix, matrix: sparse.csc_matrix, config: SvmConfig) -> Solution:
     """The SVMs of some columns: a single frequent label by liblinear, rare ones together on working sets."""
     if matrix.shape[1] > 1 or matrix.nnz < config.exact_from:
-        weights = solve_labels(features, matrix, Sampling(config.cost, config.prune))
+        weights = solve_labels(features, matrix, RareLabelSettings(config.cost, config.prune))
         return weights, np.full(matrix.shape[1], BIAS)
     if matrix.nnz in (0, features.shape[0]):  # all items or none: nothing to separate
         return sparse.csc_matrix((features.shape[1], 1), dtype=np.float32), np.array([1.0 if matrix.nnz else -1.0])

@@ -16,7 +16,7 @@ import inspect
 from typing import Any
 
 from pusl.baselines.model import BASELINES, baseline_class
-from pusl.commands.flags import add_columns, add_force, add_k
+from pusl.commands.shared_flags import add_columns, add_force, add_k
 from pusl.config import add_flags, build
 from pusl.examples import Columns
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pusl.commands.flags import add_force
+from pusl.commands.shared_flags import add_force
 from pusl.config import add_flags, build
 
 

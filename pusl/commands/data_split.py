@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_columns, add_force
+from pusl.commands.shared_flags import add_columns, add_force
 from pusl.config import add_flags, build
 
 

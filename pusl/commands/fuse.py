@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_columns, add_device, add_force, add_precision, add_seed, add_threads, integer
+from pusl.commands.shared_flags import add_columns, add_device, add_force, add_precision, add_seed, add_threads, integer
 from pusl.examples import Columns
 from pusl_eval.files import InputError
 

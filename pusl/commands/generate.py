@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pusl.commands.flags import add_columns, add_force, add_k, add_seed, add_speed, integer
+from pusl.commands.shared_flags import add_columns, add_force, add_k, add_seed, add_speed, integer
 from pusl.config import add_flags, build
 from pusl.examples import Columns
 from pusl.llm.endpoint import LLMSettings

@@ -24,7 +24,7 @@ import argparse
 import sys
 from typing import Any
 
-from pusl.commands.flags import add_columns, add_cuts, add_force, add_seed, integer
+from pusl.commands.shared_flags import add_columns, add_cuts, add_force, add_seed, integer
 from pusl.config import add_flags, build
 from pusl_eval.budgets import K_WORDS
 from pusl_eval.columns import name_columns

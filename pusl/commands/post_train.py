@@ -18,10 +18,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from pusl.commands.flags import add_force, add_threads
+from pusl.commands.shared_flags import add_force, add_threads
 from pusl.config import add_flags, build
-from pusl.training.config import TrainConfig
 from pusl.training.posttraining import Selection
+from pusl.training.train_config import TrainConfig
 from pusl_eval.files import InputError
 
 INHERITED = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_columns, add_force, add_seed, integer
+from pusl.commands.shared_flags import add_columns, add_force, add_seed, integer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

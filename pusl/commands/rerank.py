@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_columns, add_force, add_k, add_seed
+from pusl.commands.shared_flags import add_columns, add_force, add_k, add_seed
 from pusl.rerank import OBJECTIVES, SCALES
 from pusl_eval.columns import name_columns
 from pusl_eval.files import InputError

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.flags import add_columns, add_force, add_speed
+from pusl.commands.shared_flags import add_columns, add_force, add_speed
 from pusl.examples import Columns
 from pusl_eval.files import InputError
 

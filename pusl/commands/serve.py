@@ -21,7 +21,7 @@ from pusl_eval.files import InputError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `pusl serve`."""
     from pusl.config import add_flags
-    from pusl.serve.settings import ServeConfig
+    from pusl.serve.serve_config import ServeConfig
 
     parser.add_argument("--config", metavar="FILE", help="YAML file with any of the settings below")
     add_flags(parser, ServeConfig)
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the service until it is stopped."""
     from pusl.config import build
-    from pusl.serve.settings import ServeConfig, check_config
+    from pusl.serve.serve_config import ServeConfig, check_config
 
     config = check_config(build(ServeConfig, args, args.config))
     try:

@@ -16,9 +16,9 @@ import argparse
 import dataclasses
 import sys
 
-from pusl.commands.flags import add_force, add_threads
+from pusl.commands.shared_flags import add_force, add_threads
 from pusl.config import add_flags, build
-from pusl.training.config import TrainConfig, resolve
+from pusl.training.train_config import TrainConfig, resolve
 from pusl_eval.files import InputError
 
 

@@ -24,7 +24,7 @@ QUADRANTS = ("rare_narrow", "rare_diverse", "hot_narrow", "hot_diverse")
 
 
 @dataclass
-class Tally:
+class FileTally:
     """What one pass over a file collects."""
 
     name: str
@@ -52,15 +52,15 @@ class Tally:
         self.text_words += text.count(" ") + 1 if text else 0
 
 
-def tally(name: str, examples: Iterable[Example]) -> Tally:
+def tally(name: str, examples: Iterable[Example]) -> FileTally:
     """One pass over examples."""
-    result = Tally(name)
+    result = FileTally(name)
     for example in examples:
         result.add(example)
     return result
 
 
-def describe(one: Tally, first: Tally | None = None) -> dict[str, Any]:
+def describe(one: FileTally, first: FileTally | None = None) -> dict[str, Any]:
     """The numbers of one file; with `first` also its overlap with that file."""
     per_item = np.frombuffer(one.per_item, dtype=np.int64)
     frequencies = np.fromiter(one.labels.values(), np.int64, len(one.labels))
@@ -89,7 +89,7 @@ def describe(one: Tally, first: Tally | None = None) -> dict[str, Any]:
     return result
 
 
-def stats(paths: Sequence[str | Path], columns: Columns | None = None) -> tuple[dict[str, Any], list[Tally]]:
+def stats(paths: Sequence[str | Path], columns: Columns | None = None) -> tuple[dict[str, Any], list[FileTally]]:
     """Describes files; each is compared with the first, which is taken as the training file."""
     from tqdm import tqdm
 
@@ -125,7 +125,7 @@ def _bins(frequencies: np.ndarray, weights: np.ndarray) -> dict[str, dict[str, f
     return result
 
 
-def _quadrants(one: Tally, per_item: np.ndarray) -> dict[str, dict[str, float]] | None:
+def _quadrants(one: FileTally, per_item: np.ndarray) -> dict[str, dict[str, float]] | None:
     """Hot/rare × diverse/narrow among the items that have counts; None where no item has."""
     interactions = np.frombuffer(one.interactions, dtype=np.int64)
     counted = (interactions >= 0) & (per_item > 0)
@@ -135,7 +135,7 @@ def _quadrants(one: Tally, per_item: np.ndarray) -> dict[str, dict[str, float]] 
     return {name: {"items": sizes[name], "share": sizes[name] / int(counted.sum())} for name in QUADRANTS}
 
 
-def _overlap(one: Tally, first: Tally) -> dict[str, Any]:
+def _overlap(one: FileTally, first: FileTally) -> dict[str, Any]:
     texts = np.frombuffer(one.text_hashes, dtype=np.int64)
     shared = np.isin(texts, np.frombuffer(first.text_hashes, dtype=np.int64))
     known = np.fromiter((first.labels.get(label, 0) for label in one.labels), np.int64, len(one.labels))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pusl.data.stats import Tally
+from pusl.data.stats import FileTally
 from pusl_eval.files import InputError, open_atomic
 
 COLORS = ("#3366a8", "#d1702b", "#3b8f5a", "#a8467f", "#7a6a53", "#6757b0")
@@ -23,7 +23,7 @@ def check_plot_path(path: str | Path) -> str:
     return kind
 
 
-def plot(tallies: Sequence[Tally], path: str | Path, force: bool = False) -> None:
+def plot(tallies: Sequence[FileTally], path: str | Path, force: bool = False) -> None:
     """Label frequency by rank, and the histogram of keyphrases per item, for every file."""
     kind = check_plot_path(path)
     import matplotlib
@@ -63,7 +63,7 @@ def plot(tallies: Sequence[Tally], path: str | Path, force: bool = False) -> Non
         pyplot.close(figure)
 
 
-def _rank_plot(axes: Any, one: Tally, color: str) -> None:
+def _rank_plot(axes: Any, one: FileTally, color: str) -> None:
     frequencies = np.sort(np.fromiter(one.labels.values(), np.int64, len(one.labels)))[::-1]
     ranks = np.arange(1, len(frequencies) + 1)
     # A million ranks make a huge SVG: keep the steps and a few hundred points in between.
@@ -71,13 +71,13 @@ def _rank_plot(axes: Any, one: Tally, color: str) -> None:
     axes.plot(ranks[keep], frequencies[keep], color=color, linewidth=1.8, label=one.name)
 
 
-def _last_bar(tallies: Sequence[Tally]) -> int:
+def _last_bar(tallies: Sequence[FileTally]) -> int:
     """Where the histogram ends: all but the last two percent of the items fit, the rest share one bar."""
     ends = [np.quantile(np.frombuffer(one.per_item, dtype=np.int64), 0.98) for one in tallies]
     return max(5, int(max(ends)))
 
 
-def _histogram(axes: Any, one: Tally, color: str, number: int, files: int, last: int) -> None:
+def _histogram(axes: Any, one: FileTally, color: str, number: int, files: int, last: int) -> None:
     per_item = np.frombuffer(one.per_item, dtype=np.int64)
     shares = np.bincount(np.minimum(per_item, last), minlength=last + 1) / len(per_item)
     mu, cv = per_item.mean(), per_item.std() / per_item.mean() if per_item.any() else 0.0
@@ -94,7 +94,7 @@ def _ticks(axes: Any, first: int, last: int) -> None:
     axes.set_xlim(min(first, 1) - 0.6, last + 0.6)
 
 
-def _boundary(axes: Any, first: Tally) -> None:
+def _boundary(axes: Any, first: FileTally) -> None:
     """Where narrow ends and diverse begins, by the first file's μ."""
     edge = 2 * float(np.frombuffer(first.per_item, dtype=np.int64).mean())
     axes.axvline(edge, color="#6a6a6a", linestyle=(0, (3, 3)), linewidth=1.2, zorder=0.5)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
-from pusl.decoding import inputs
+from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine
 from pusl.decoding.device.device_engine import DeviceEngine
@@ -147,22 +147,22 @@ class KeyphraseGenerator:
         """
         calibration = calibration or self.calibration
         if strategy is not None:
-            inputs.check_choice("strategy", strategy, STRATEGIES)
+            arguments.check_choice("strategy", strategy, STRATEGIES)
         strategy = self.paradigm.choose_strategy(strategy)
-        inputs.check_choice("vocabulary", vocabulary, VOCABULARIES)
-        texts = inputs.text_list(texts)
-        k = inputs.whole_number("k", k, 1, inputs.MOST_KEYPHRASES)
-        batch_size, seed = inputs.whole_number("batch_size", batch_size, 1), inputs.whole_number("seed", seed)
+        arguments.check_choice("vocabulary", vocabulary, VOCABULARIES)
+        texts = arguments.text_list(texts)
+        k = arguments.whole_number("k", k, 1, arguments.MOST_KEYPHRASES)
+        batch_size, seed = arguments.whole_number("batch_size", batch_size, 1), arguments.whole_number("seed", seed)
         if num_beams is not None:
-            num_beams = inputs.whole_number("num_beams", num_beams, 1, inputs.MOST_BEAMS_ASKED)
-        temperature, top_p = inputs.check_sampling(temperature, top_p)
-        min_score = None if min_score is None else inputs.real_number("min_score", min_score)
-        floor, bonus = inputs.real_number("floor", floor, finite=False), inputs.real_number("bonus", bonus)
+            num_beams = arguments.whole_number("num_beams", num_beams, 1, arguments.MOST_BEAMS_ASKED)
+        temperature, top_p = arguments.check_sampling(temperature, top_p)
+        min_score = None if min_score is None else arguments.real_number("min_score", min_score)
+        floor, bonus = arguments.real_number("floor", floor, finite=False), arguments.real_number("bonus", bonus)
         phrases = self._universe(universe) or self.universe
         if vocabulary != "open" and phrases is None:
             raise InputError(f"vocabulary {vocabulary!r} needs a universe: a file of phrases")
         if known is not None:
-            known = inputs.known_lists(known, len(texts))
+            known = arguments.known_lists(known, len(texts))
             if temperature > 0 or allow_repeats:
                 raise InputError("known keyphrases need a search: keep temperature at 0 and allow_repeats off")
         readable = [i for i, text in enumerate(texts) if text.strip()]

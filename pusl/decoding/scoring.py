@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pusl.decoding import inputs
+from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine, Pool, padded
 from pusl.tokenizer import encode_keyphrases, encode_texts
@@ -89,10 +89,10 @@ def candidate_lists(candidates: Iterable[str] | Iterable[Iterable[str]], texts: 
         raise InputError("candidates must be a list of phrases, or one list of phrases per text")
     given = list(candidates)
     if given and isinstance(given[0], str):
-        return [inputs.text_list(given, "candidates")] * texts
+        return [arguments.text_list(given, "candidates")] * texts
     if len(given) != texts:
         raise InputError(f"candidates has {len(given)} lists for {texts} texts")
-    return [inputs.text_list(phrases, f"candidates[{number}]") for number, phrases in enumerate(given)]
+    return [arguments.text_list(phrases, f"candidates[{number}]") for number, phrases in enumerate(given)]
 
 
 def score_candidates(
@@ -105,9 +105,9 @@ def score_candidates(
     calibration: Calibration | None = None,
 ) -> list[PhraseScores]:
     """What `KeyphraseGenerator.score` does."""
-    texts = inputs.text_list(texts)
-    batch_size = inputs.whole_number("batch_size", batch_size, 1)
-    known = None if known is None else inputs.known_lists(known, len(texts))
+    texts = arguments.text_list(texts)
+    batch_size = arguments.whole_number("batch_size", batch_size, 1)
+    known = None if known is None else arguments.known_lists(known, len(texts))
     lists = candidate_lists(candidates, len(texts))
     if not texts:
         return []

@@ -24,7 +24,7 @@ _NO_VOTE: Vote = (0.0, 0.0, 0)
 
 
 @dataclass
-class Pool:
+class CandidatePool:
     """The candidates of one text."""
 
     forms: list[str]  # normalized
@@ -42,7 +42,7 @@ class Pooler:
         self.votes = any(isinstance(source, NeighborSource) for source in sources)
         self.names = feature_names(self.sources)
 
-    def pool(self, query: Query, given: Sequence[Sequence[str]] | None = None) -> list[Pool]:
+    def pool(self, query: Query, given: Sequence[Sequence[str]] | None = None) -> list[CandidatePool]:
         """One pool per text; known keyphrases and phrases outside a closed universe are left out.
 
         `given` phrases are in the pool whether a source proposes them or not.
@@ -62,7 +62,9 @@ class Pooler:
                 columns += self._of_neighbors(forms, votes[number])
             columns += self._of_phrases(query, number, forms, phrases, ranks)
             columns += self._of_known(query, number, forms)
-            pools.append(Pool(forms, phrases, ranks, np.array(columns, np.float64).reshape(len(self.names), -1).T))
+            pools.append(
+                CandidatePool(forms, phrases, ranks, np.array(columns, np.float64).reshape(len(self.names), -1).T)
+            )
         return pools
 
     def _join(

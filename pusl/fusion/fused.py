@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from pusl.baselines.model import load_baseline
-from pusl.decoding import inputs
+from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.generator import PREFER_BONUS, VOCABULARIES, KeyphraseGenerator, Prediction
 from pusl.decoding.scoring import PhraseScores, candidate_lists
 from pusl.decoding.universe import Universe
-from pusl.fusion.features import Pool, Pooler
+from pusl.fusion.features import CandidatePool, Pooler
 from pusl.fusion.folder import GENERATOR, PREDICTIONS, read_fused
 from pusl.fusion.memory import Memory
 from pusl.fusion.ranker import Ranker
@@ -85,7 +85,7 @@ class FusedGenerator:
         self._opened: dict[str, Universe | PhraseSet] = {}
         self._spelled: dict[int, dict[str, Any]] = {}  # of an opened universe, by source
         self.universe = self._universe(universe)
-        self._pools: OrderedDict[str, Pool] = OrderedDict()
+        self._pools: OrderedDict[str, CandidatePool] = OrderedDict()
         if self.pooler.names != ranker.names:
             raise InputError("the ranker was made for other sources; run `pusl fuse` again")
 
@@ -159,12 +159,12 @@ class FusedGenerator:
             min_score: keyphrases scored lower are left out.
             batch_size: items at once; changes speed, never results.
         """
-        inputs.check_choice("vocabulary", vocabulary, VOCABULARIES)
-        texts = inputs.text_list(texts)
-        known = None if known is None else inputs.known_lists(known, len(texts))
-        k = inputs.whole_number("k", k, 1, inputs.MOST_KEYPHRASES)
-        batch_size = inputs.whole_number("batch_size", batch_size, 1)
-        min_score = None if min_score is None else inputs.real_number("min_score", min_score)
+        arguments.check_choice("vocabulary", vocabulary, VOCABULARIES)
+        texts = arguments.text_list(texts)
+        known = None if known is None else arguments.known_lists(known, len(texts))
+        k = arguments.whole_number("k", k, 1, arguments.MOST_KEYPHRASES)
+        batch_size = arguments.whole_number("batch_size", batch_size, 1)
+        min_score = None if min_score is None else arguments.real_number("min_score", min_score)
         for name in ("strategy", "num_beams", "temperature", "allow_repeats"):
             if others.get(name) and others[name] != self.paradigm:
                 raise InputError(f"a fused model ranks what its sources propose; it has no {name}")
@@ -190,7 +190,7 @@ class FusedGenerator:
                 answers[i] = self._choose(pool, ranker, k, inside, bonus, min_score, curve)
         return answers
 
-    def _pool(self, query: Query, k: int) -> list[Pool]:
+    def _pool(self, query: Query, k: int) -> list[CandidatePool]:
         """Pools of the usual depth, or deeper where more keyphrases are asked for."""
         pools = Pooler(self.memory, self.sources, k).pool(query) if k > self.depth else self.pooler.pool(query)
         for text, pool in zip(query.texts, pools, strict=True):
@@ -200,7 +200,7 @@ class FusedGenerator:
         return pools
 
     def _choose(
-        self, pool: Pool, ranker: Ranker, k: int, inside: Callable[[str], bool] | None, bonus: float,
+        self, pool: CandidatePool, ranker: Ranker, k: int, inside: Callable[[str], bool] | None, bonus: float,
         min_score: float | None, calibration: Calibration | None,
     ) -> Prediction:  # fmt: skip
         log_odds = ranker.log_odds(pool.features)
@@ -219,7 +219,7 @@ class FusedGenerator:
             [score for _, score in kept],
         )  # fmt: skip
 
-    def _worthy(self, pool: Pool, scores: np.ndarray, ranker: Ranker) -> np.ndarray:
+    def _worthy(self, pool: CandidatePool, scores: np.ndarray, ranker: Ranker) -> np.ndarray:
         """Which candidates may be given. New phrases that are not in the text need probability; junk is junk.
 
         Without a learned ranker there is no probability: such phrases need two sources, and whole words.
@@ -248,8 +248,8 @@ class FusedGenerator:
         """
         if not self.ranker.learned:
             raise InputError("this fused model has no learned ranker, so its scores are no probabilities; give --dev")
-        texts = inputs.text_list(texts)
-        known = None if known is None else inputs.known_lists(known, len(texts))
+        texts = arguments.text_list(texts)
+        known = None if known is None else arguments.known_lists(known, len(texts))
         lists = candidate_lists(candidates, len(texts))
         found = []
         for start in range(0, len(texts), CHUNK):
@@ -262,7 +262,7 @@ class FusedGenerator:
                 found.append(PhraseScores(logs, logs, own))
         return found
 
-    def _probabilities(self, pool: Pool) -> np.ndarray:
+    def _probabilities(self, pool: CandidatePool) -> np.ndarray:
         return self.ranker.probabilities(self.ranker.log_odds(pool.features))
 
     def explain(self, text: str, keyphrases: Sequence[str]) -> list[Explanation]:

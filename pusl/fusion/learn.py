@@ -24,12 +24,12 @@ from pusl.catalog.recipes import MODEL_FILES, NOT_MODEL_FILES
 from pusl.checkpoint import save_labels
 from pusl.decoding.generator import KeyphraseGenerator
 from pusl.examples import Columns, read_examples
-from pusl.fusion.features import Pool, Pooler
+from pusl.fusion.features import CandidatePool, Pooler
 from pusl.fusion.folder import FORMAT, FUSED, GENERATOR, PREDICTIONS, check_target, new_folder, read_fused
 from pusl.fusion.fused import FusedGenerator, read_source
+from pusl.fusion.held_out import describe, measure
 from pusl.fusion.memory import LabeledItem, Memory
 from pusl.fusion.ranker import Ranker, fit_ranker
-from pusl.fusion.report import describe, measure
 from pusl.fusion.sources import (
     BaselineSource,
     FileSource,
@@ -265,9 +265,9 @@ def _learn_told(pooler: Pooler, items: Sequence[LabeledItem], seed: int) -> Rank
 
 def collect(
     pooler: Pooler, items: Sequence[LabeledItem], known: Sequence[Sequence[str]] | None = None, chunk: int = 256
-) -> list[Pool]:
+) -> list[CandidatePool]:
     """The pools of labeled items."""
-    pools: list[Pool] = []
+    pools: list[CandidatePool] = []
     for start in range(0, len(items), chunk):
         part = items[start : start + chunk]
         told = None if known is None else known[start : start + chunk]
@@ -276,7 +276,7 @@ def collect(
 
 
 def training_rows(
-    pools: Sequence[Pool], references: Iterable[Sequence[str]]
+    pools: Sequence[CandidatePool], references: Iterable[Sequence[str]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Features of all candidates, whether each is a reference of its item, and its item's number."""
     right = []

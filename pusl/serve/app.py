@@ -33,7 +33,7 @@ from pusl.devices import gpu_count, resolve_device, worker_environment
 from pusl.serve.batching import Batcher, Closed, QueueFull, Ticket, WorkerLost
 from pusl.serve.gateway import Gateway, Problem, Telemetry, set_up_logs
 from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse
-from pusl.serve.settings import ServeConfig, check_config, read_api_key
+from pusl.serve.serve_config import ServeConfig, check_config, read_api_key
 from pusl.serve.worker import TextWithKnown, Worker, WorkerError
 from pusl_eval.files import InputError
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pusl.training.config import TrainConfig
+from pusl.training.train_config import TrainConfig
 
 if TYPE_CHECKING:
-    from pusl.training.run import TrainingError, TrainResult, is_main_process, train
+    from pusl.training.training_run import TrainingError, TrainResult, is_main_process, train
 
 __all__ = ["TrainConfig", "TrainResult", "TrainingError", "is_main_process", "train"]
 
@@ -18,7 +18,7 @@ __all__ = ["TrainConfig", "TrainResult", "TrainingError", "is_main_process", "tr
 def __getattr__(name: str) -> Any:
     """Torch loads only when training itself is asked for, so that flags and help stay quick."""
     if name in __all__:
-        from pusl.training import run
+        from pusl.training import training_run
 
-        return getattr(run, name)
+        return getattr(training_run, name)
     raise AttributeError(f"module 'pusl.training' has no attribute {name!r}")

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from pusl.checkpoint import load_labels, read_meta
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
-from pusl.training.config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl.training.record import RunFolder
+from pusl.training.train_config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl_eval.budgets import budget
 from pusl_eval.columns import STANDARD, Columns, ItemFile
 from pusl_eval.files import InputError, hash_rank, sample_by_hash, write_json

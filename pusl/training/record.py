@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 
 from pusl.checkpoint import META_FILE
 from pusl.environment import git_hash, hardware, versions
-from pusl.training.config import TrainConfig
+from pusl.training.train_config import TrainConfig
 from pusl_eval.files import InputError, file_digest, write_json
 
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"

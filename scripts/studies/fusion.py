@@ -20,10 +20,10 @@ import numpy as np
 
 from pusl.fusion.features import Pool
 from pusl.fusion.fused import FusedGenerator
+from pusl.fusion.held_out import reliability
 from pusl.fusion.learn import collect, fuse, read_labeled, training_rows
 from pusl.fusion.memory import LabeledItem
 from pusl.fusion.ranker import Ranker, fit_ranker
-from pusl.fusion.report import reliability
 from pusl.fusion.sources import GeneratorSource
 from pusl_eval.evaluation import compare
 from pusl_eval.files import write_json

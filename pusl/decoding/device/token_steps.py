@@ -126,7 +126,7 @@ def run_sequences(slots: SequenceSlots, texts: Sequence[Sequence[int]], keys: Se
     """The phrases of each text's sequence, in order, repeats included."""
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
     found: list[list[Phrase]] = [[] for _ in texts]
-    books = _Books(slots.count, slots.rules)
+    books = _SequenceBooks(slots.count, slots.rules)
     mail = Mail(slots.t5.device)
     slots.lengths[:] = 0
     slots.state.zero_()
@@ -148,7 +148,7 @@ def run_sequences(slots: SequenceSlots, texts: Sequence[Sequence[int]], keys: Se
     return found
 
 
-def _read(mail: Mail, books: _Books, found: list[list[Phrase]], slots: SequenceSlots) -> None:
+def _read(mail: Mail, books: _SequenceBooks, found: list[list[Phrase]], slots: SequenceSlots) -> None:
     log, items = mail.take()
     for slot, phrases in books.read(log, items):
         found[books.items[slot]] = phrases
@@ -156,7 +156,7 @@ def _read(mail: Mail, books: _Books, found: list[list[Phrase]], slots: SequenceS
         slots.lengths[slot] = 0
 
 
-class _Books:
+class _SequenceBooks:
     """What the host knows of every slot: its item, and the tokens it has logged."""
 
     def __init__(self, count: int, rules: Rules) -> None:

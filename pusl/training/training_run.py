@@ -33,13 +33,13 @@ from pusl.examples import read_examples
 from pusl.process import half_amx
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
-from pusl.training.config import TrainConfig, resolve
 from pusl.training.curves import curve_points, draw_curve
 from pusl.training.data import PreparedData, is_prepared, prepare
 from pusl.training.dev_scores import DevSet, metadata
 from pusl.training.modelcard import write_card
 from pusl.training.objective import with_loss, without_loss
 from pusl.training.record import RunFolder, RunRecord, check_same, new_record
+from pusl.training.train_config import TrainConfig, resolve
 from pusl.training.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
 from pusl_eval.files import InputError, folder_atomic
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pusl.fusion.features import Pool, Pooler
+from pusl.fusion.features import CandidatePool, Pooler
 from pusl.fusion.ranker import Ranker, cross_fit, platt
 from pusl_eval.normalize import normalize
 
@@ -17,8 +17,8 @@ ABLATION_FOLDS = 3
 
 
 def measure(
-    pooler: Pooler, pools: Sequence[Pool], references: Sequence[Sequence[str]], held_out: np.ndarray, mu: float,
-    seed: int = 0, ablate: bool = True,
+    pooler: Pooler, pools: Sequence[CandidatePool], references: Sequence[Sequence[str]], held_out: np.ndarray,
+    mu: float, seed: int = 0, ablate: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """What fusion.json tells: B@μ, B@2μ and F1@O of every ranking on the dev items, in percent."""
     wanted = [frozenset(map(normalize, phrases)) for phrases in references]
@@ -44,7 +44,7 @@ def measure(
 
 
 def accuracy(
-    pools: Sequence[Pool], references: Sequence[frozenset[str]], scores: np.ndarray, ks: Sequence[int]
+    pools: Sequence[CandidatePool], references: Sequence[frozenset[str]], scores: np.ndarray, ks: Sequence[int]
 ) -> dict[str, float]:
     """B@k (right ones per keyphrase asked for) and F1@O (k = number of references) of one ranking, in percent."""
     found: dict[str, list[float]] = {name: [] for name in (*(f"B@{k}" for k in ks), "F1@O")}
@@ -64,7 +64,7 @@ def accuracy(
 
 
 def _without(
-    pooler: Pooler, pools: Sequence[Pool], features: np.ndarray, right: np.ndarray, name: str, seed: int
+    pooler: Pooler, pools: Sequence[CandidatePool], features: np.ndarray, right: np.ndarray, name: str, seed: int
 ) -> np.ndarray:
     """Held-out log-odds of a ranker without one source; what only it proposed is gone."""
     others = np.array([bool(set(ranks) - {name}) for pool in pools for ranks in pool.ranks])
@@ -81,7 +81,9 @@ def _without(
     return scores
 
 
-def reliability(pools: Sequence[Pool], right: np.ndarray, held_out: np.ndarray, k: int, seed: int) -> dict[str, Any]:
+def reliability(
+    pools: Sequence[CandidatePool], right: np.ndarray, held_out: np.ndarray, k: int, seed: int
+) -> dict[str, Any]:
     """Probability against share of right ones among the k best of each item, by bins; `gap` is the weighted mean.
 
     The curve is fitted on one half of the items and looked at on the other, both ways.
@@ -106,12 +108,12 @@ def reliability(pools: Sequence[Pool], right: np.ndarray, held_out: np.ndarray, 
     return {"gap": round(100 * float(gap), 2), "bins": rows}
 
 
-def _spans(pools: Sequence[Pool]) -> tuple[np.ndarray, np.ndarray]:
+def _spans(pools: Sequence[CandidatePool]) -> tuple[np.ndarray, np.ndarray]:
     ends = np.cumsum([len(pool.forms) for pool in pools])
     return np.concatenate([[0], ends[:-1]]), ends
 
 
-def _recall(pools: Sequence[Pool], references: Sequence[frozenset[str]]) -> float:
+def _recall(pools: Sequence[CandidatePool], references: Sequence[frozenset[str]]) -> float:
     found = sum(len(known & set(pool.forms)) for pool, known in zip(pools, references, strict=True))
     return round(100 * found / max(1, sum(map(len, references))), 2)
 
