@@ -24,6 +24,7 @@ from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
 from pusl_eval.files import InputError, open_atomic, staging_folder, write_json
 
 FORMAT = 1
+LARGEST_DEFAULT = 100_000  # of the lengths and counts in pusl.json
 DEFAULT_PARADIGM = paradigms.get("pusl")
 META_FILE, LABELS_FILE = "pusl.json", "labels.txt.gz"
 FAMILY = ("t5", "mt5")  # other relatives (longt5, umt5) place their position biases elsewhere
@@ -249,8 +250,17 @@ def read_meta(folder: str | Path) -> dict[str, Any]:
         raise InputError(f"{path}: not valid JSON ({error})") from None
     if not isinstance(meta, dict) or meta.get("paradigm") not in paradigms.names():
         raise InputError(f"{path}: 'paradigm' must be one of {', '.join(paradigms.names())}")
+    if not isinstance(meta.get("format", FORMAT), int):
+        raise InputError(f"{path}: 'format' must be an integer, found {meta['format']!r}")
     if meta.get("format", FORMAT) > FORMAT:
         raise InputError(f"{path}: format {meta['format']} is newer than this PUSL knows ({FORMAT}); update PUSL")
+    defaults = meta.get("defaults", {})
+    if not isinstance(defaults, dict):
+        raise InputError(f"{path}: 'defaults' must be an object, found {defaults!r}")
+    for name in ("k", "max_source_length", "max_phrase_tokens"):
+        value = defaults.get(name)
+        if value is not None and (type(value) is not int or not 1 <= value <= LARGEST_DEFAULT):
+            raise InputError(f"{path}: '{name}' must be an integer from 1 to {LARGEST_DEFAULT}, found {value!r}")
     return meta
 
 

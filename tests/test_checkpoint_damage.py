@@ -1,4 +1,4 @@
-"""A model folder whose weights are not all there, too many, misshapen or not finite is refused in one line."""
+"""A model folder whose weights or pusl.json are damaged is refused in one line."""
 
 from __future__ import annotations
 
@@ -59,3 +59,24 @@ def test_damaged_weights_are_refused(folder: Path, load: Any, damage: Any, said:
     with pytest.raises(InputError, match=said) as raised:
         load(folder)
     assert "\n" not in str(raised.value) and str(folder) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"format": "x"}, "'format' must be an integer"),
+        ({"format": 99}, "newer than this PUSL"),
+        ({"paradigm": ["pusl"]}, "'paradigm' must be one of"),
+        ({"defaults": [1]}, "'defaults' must be an object"),
+        ({"defaults": {"k": "ten"}}, "'k' must be an integer"),
+        ({"defaults": {"max_source_length": 0}}, "'max_source_length' must be an integer from 1"),
+        ({"defaults": {"max_phrase_tokens": 1e300}}, "'max_phrase_tokens' must be an integer"),
+    ],
+    ids=str,
+)
+def test_a_damaged_pusl_json_is_refused(folder: Path, change: dict[str, Any], said: str) -> None:
+    path = folder / "pusl.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError, match=said) as raised:
+        load_checkpoint(folder)
+    assert "\n" not in str(raised.value) and str(path) in str(raised.value)
