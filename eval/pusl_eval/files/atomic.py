@@ -78,12 +78,10 @@ def _layers(raw: Any, name: str, mode: str) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         stream = raw
         if name.endswith(".gz"):
-            packed = stack.enter_context(gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
-            stream = io.BufferedWriter(packed, 1 << 16)
-            stack.callback(stream.detach)  # flushes; closing would close what is below
+            stream = stack.enter_context(gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0))
         if "b" not in mode:
             stream = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
-            stack.callback(stream.detach)
+            stack.callback(stream.detach)  # flushes; closing would close what is below
         yield stream
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -105,8 +106,10 @@ class JsonLinesReader(Reader):
 
 def write_json_lines(stream: BinaryIO, rows: Iterable[Mapping[str, Any]]) -> int:
     """One line of JSON per row; returns how many."""
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
     count = 0
     for row in rows:
-        stream.write(to_json(row).encode() + b"\n")
+        text.write(to_json(row) + "\n")
         count += 1
+    text.detach()  # flushes
     return count

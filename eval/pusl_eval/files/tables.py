@@ -24,6 +24,7 @@ from pusl_eval.files.lines import (
 from pusl_eval.files.reader import NOT_UTF8, Batch, Reader, Record, Row
 from pusl_eval.files.storage import kind_of, open_stored, size_of
 
+LINE_COST = 64  # bytes of memory per line beside its content: a cell of many short lines counts too
 LIST_SEPARATOR = "|"  # inside a cell that holds a list; a JSON array works too
 
 
@@ -44,7 +45,7 @@ class _Feed:
         content = next(self.lines)
         self.line += 1
         self.taken.append(content)
-        self.size += len(content)
+        self.size += len(content) + LINE_COST
         if self.size >= MAX_LINE:
             if self.stream is not None and len(content) >= MAX_LINE:
                 self.skipped += skip_line(self.stream, content)
@@ -201,7 +202,7 @@ def write_table(stream: BinaryIO, rows: Iterable[Mapping[str, Any]], kind: str, 
 
     Lists, objects and true/false are written as JSON.
     """
-    text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n", write_through=True)
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
     writer: Any = None
     count = 0
     for row in rows:
@@ -216,8 +217,7 @@ def write_table(stream: BinaryIO, rows: Iterable[Mapping[str, Any]], kind: str, 
         count += 1
     if writer is None and fields:
         _start_table(text, kind, fields)
-    text.flush()
-    text.detach()
+    text.detach()  # flushes
     return count
 
 
