@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pusl.catalog.processes import run_tasks
 from pusl.decoding.cpu.linear import QuantizedLinear, make_linear
 from pusl.process import (
     OLD_ONEDNN_LIMIT,
@@ -26,6 +27,7 @@ TESTS = Path(__file__).resolve().parent
 
 PRODUCTS = """
 import torch
+from pusl.catalog.processes import run_tasks
 from pusl.decoding.cpu.linear import QuantizedLinear
 from pusl.process import prepare_process
 prepare_process()
@@ -146,6 +148,21 @@ def test_the_command_line_sets_what_its_process_needs(tmp_path):
     code = "import os; from pusl.cli import main; main(['--version']); print(os.environ.get('OMP_WAIT_POLICY'))"
     assert run_python(code).split()[-1] == "PASSIVE"
     assert run_python(code, OMP_WAIT_POLICY="ACTIVE").split()[-1] == "ACTIVE", "what the user set stays"
+
+
+def settings_of(_task):
+    return os.environ.get("OMP_WAIT_POLICY"), torch.get_num_threads()
+
+
+def start_reporting():
+    return settings_of
+
+
+def test_workers_set_what_their_process_needs(monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    before = torch.get_num_threads()
+    assert list(run_tasks(start_reporting, ["task"], 1, threads=3)) == [("task", ("PASSIVE", 3))]
+    assert "OMP_WAIT_POLICY" not in os.environ and torch.get_num_threads() == before
 
 
 def test_threads_are_bounded_and_restored():
