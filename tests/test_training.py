@@ -283,3 +283,14 @@ def test_gradient_checkpointing_gives_the_same_weights(files, tmp_path):
         weights.append(load_checkpoint(tmp_path / str(on)).model.state_dict())
     for name, value in weights[0].items():
         torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
+
+
+def test_bfloat16_keeps_the_keyphrases_of_a_trained_model(pusl_model):
+    texts = [f"a {color} {thing}, no. 7" for color in COLORS for thing in THINGS]
+    whole, half = (
+        KeyphraseGenerator.from_pretrained(pusl_model.path, precision=precision).generate(texts, 3)
+        for precision in ("fp32", "bf16")
+    )
+    assert [one.keyphrases[0] for one in whole] == [one.keyphrases[0] for one in half]
+    common = sum(len(set(a.keyphrases) & set(b.keyphrases)) for a, b in zip(whole, half, strict=True))
+    assert common >= 0.95 * sum(len(one.keyphrases) for one in whole)

@@ -33,7 +33,17 @@ class Inference:
             model, device=device, precision=precision, universe=universe
         )
         self.batch_size = batch_size
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Loads what the first request would wait for; on a GPU, also captures the steps of common batch sizes."""
+        from pusl.decoding.device.device_engine import DeviceEngine
+
         self.generator.generate(["warm up"], 1)
+        if isinstance(getattr(self.generator, "engine", None), DeviceEngine):
+            k = int(self.generator.checkpoint.defaults.get("k") or 10)
+            for count in (1, self.batch_size):
+                self.generator.generate(["warm up " * 8] * count, k, batch_size=self.batch_size)
 
     def info(self) -> dict[str, Any]:
         """The answer of `GET /v1/model`."""
