@@ -44,6 +44,7 @@ from pusl_eval.normalize import normalize
 
 LEAST_ITEMS = 50  # labeled dev items from which on a ranker is learned (docs/FUSION.md)
 DEV_ITEMS = 2000  # more of them change little and cost time
+TOLD_ITEMS = 1000  # dev items that the ranker for told items learns from
 TOLD_SHARE = 0.5  # of an item's keyphrases that the ranker for told items is told
 
 
@@ -246,7 +247,7 @@ def _refuse_overlap(memory: Memory, items: Sequence[LabeledItem], dev: Any) -> N
 
 def _learn_told(pooler: Pooler, items: Sequence[LabeledItem], seed: int) -> Ranker | None:
     """A ranker for `--complete`: half of each item's keyphrases are told, the others have to be found."""
-    rich = [item for item in items if len(item[2]) > 1]
+    rich = [item for item in items if len(item[2]) > 1][:TOLD_ITEMS]
     if len(rich) < LEAST_ITEMS:
         return None
     chance = np.random.default_rng(seed)
