@@ -69,7 +69,7 @@ def read_examples(
     """Streams the examples of a JSONL, JSONL.gz, Parquet, CSV or TSV file.
 
     `template` builds the text from columns ("{title}. {description}"); `columns` names columns that
-    are called otherwise. With `labeled=False` the keyphrases may be absent (a catalog to predict
+    have other names. With `labeled=False` the keyphrases may be absent (a catalog to predict
     for); with `numbered=True` the line's number is the id. Blank keyphrases are dropped together with
     their counts.
     """

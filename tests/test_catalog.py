@@ -87,7 +87,7 @@ def test_prediction_lines_are_the_contract(tmp_path: Path) -> None:
         {"id": "y", "keyphrases": [], "scores": [], "exhausted": True, "reason": "no letter or digit in the text"},
         {"id": "z", "keyphrases": [], "scores": [], "exhausted": True, "reason": "empty text"},
     ]
-    assert (summary.items, summary.exhausted, summary.hopeless) == (4, 3, 3)
+    assert (summary.items, summary.exhausted, summary.no_usable_text) == (4, 3, 3)
     assert sorted(os.listdir(tmp_path)) == ["items.jsonl", "out.jsonl"], "nothing else is left"
 
 
@@ -122,7 +122,7 @@ def test_bad_lines_are_rejected_with_line_and_reason(tmp_path: Path) -> None:
     rejects = {row["line"]: row["reason"] for _, row in read_rows(write_copy(tmp_path / "out.jsonl.rejects"))}
     assert list(rejects) == [2, 4, 5, 6, 7, 8, 9, 10, 11] and (summary.items, summary.rejects) == (2, 9)
     assert rejects[4] == "no field 'text' (found: id)" and rejects[6] == "not valid UTF-8"
-    assert rejects[9] == "id 'a' stands already in line 1" and "a list" in rejects[7] and "surrogate" in rejects[8]
+    assert rejects[9] == "id 'a' is already in line 1" and "a list" in rejects[7] and "surrogate" in rejects[8]
     with pytest.raises(InputError, match=r"items.jsonl:2: not a JSON object"):
         generate(path, tmp_path / "strict.jsonl", strict=True)
     assert not list(tmp_path.glob("strict*"))
@@ -151,7 +151,7 @@ def test_bad_csv_records_do_not_shift_the_others(tmp_path: Path) -> None:
 
 def test_repeated_ids_stop_a_strict_run(tmp_path: Path) -> None:
     write_rows(tmp_path / "in.jsonl", [*ROWS, {"id": "a5", "text": "again"}])
-    with pytest.raises(InputError, match=r"in.jsonl:101: id 'a5' stands already in line 6"):
+    with pytest.raises(InputError, match=r"in.jsonl:101: id 'a5' is already in line 6"):
         generate(tmp_path / "in.jsonl", tmp_path / "out.jsonl", strict=True)
 
 
@@ -227,7 +227,7 @@ def test_an_interrupted_run_goes_on_and_a_changed_one_is_refused(
         with pytest.raises(Stop):
             generate(items, tmp_path / "out.jsonl", recipe=recipe)
     assert not (tmp_path / "out.jsonl").exists()
-    with pytest.raises(InputError, match=r"unfinished run that was started otherwise \(k was 3, is 4\)"):
+    with pytest.raises(InputError, match=r"unfinished run with other settings \(k was 3, is 4\)"):
         generate(items, tmp_path / "out.jsonl", k=4)
     with pytest.raises(InputError, match="another model: version was 1, is 2"):
         generate(items, tmp_path / "out.jsonl", recipe=WordsRecipe(version=2))

@@ -101,7 +101,7 @@ def test_workers_and_kills_change_no_byte(model: Path, items: Path, expected: Pa
             assert process.stderr is not None
             said = process.stderr.read()
         assert process.returncode == code and not (tmp_path / "out.jsonl").exists()
-    assert said.strip().endswith(f"kept in {parts}; the same command goes on from there.")
+    assert said.strip().endswith(f"kept in {parts}; the same command resumes.")
     assert main(command[3:]) == 0
     assert (tmp_path / "out.jsonl").read_bytes() == expected.read_bytes()
 
@@ -165,7 +165,7 @@ def test_a_full_disk_ends_with_1_and_can_go_on(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     said = capsys.readouterr().err
-    assert "File too large" in said and "the same command goes on" in said and "Traceback" not in said
+    assert "File too large" in said and "the same command resumes" in said and "Traceback" not in said
     assert sorted(os.listdir(tmp_path)) == ["items.jsonl", "out.jsonl.parts"]
     assert main(flags(model, items, tmp_path / "out.jsonl")) == 0
     assert (tmp_path / "out.jsonl").read_bytes() == expected.read_bytes()

@@ -51,7 +51,7 @@ class PredictionRecord:
 def read_references(path: str | Path, columns: Columns | None = None) -> Iterator[ReferenceRecord]:
     """Streams the checked references of a JSONL, Parquet, CSV or TSV file.
 
-    `columns` names columns that are called otherwise; an `ItemFile` brings its own.
+    `columns` names columns that have other names; an `ItemFile` brings its own.
     """
     seen: dict[str, int] = {}
     for line, row in _item_rows(path, columns or columns_of(path)):

@@ -151,7 +151,7 @@ class ScoreJob(ShardJob):
             if not phrases:
                 row["reason"] = "no candidates"
             rows.append(row)
-        counts = {name: 0 for name in ("exhausted", "hopeless", "repeats", "unscored", "untold")}
+        counts = {name: 0 for name in ("exhausted", "no_usable_text", "repeats", "unscored", "without_known")}
         return rows, {"items": len(rows), **counts, "exhausted": sum(not row["keyphrases"] for row in rows)}
 
 
@@ -173,7 +173,7 @@ def score_catalog(
     force: bool = False,
     progress: bool = True,
 ) -> Summary:
-    """Scores of every item's candidates into `output`; goes on where a killed run stopped.
+    """Scores of every item's candidates into `output`; resumes where a killed run stopped.
 
     With `calibrate`, a file with references, each row also has the probabilities that its phrases are right.
     """

@@ -5,7 +5,7 @@ notes to actors that load the model once, read their shard from the input themse
 part into the work folder. Input, output and model must therefore be visible from every node: a shared
 disk, or for input and output any fsspec URL. The same function as on one machine computes a shard, so
 the result is the same to the byte. A lost actor or node is replaced by Ray and its shard done again;
-after a lost driver the same command goes on with the parts that are there.
+after a lost driver the same command resumes with the parts that exist.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class WorkFolder:
         self.path = output + ".parts"
 
     def part_path(self, index: int) -> str:
-        """Where a shard's part stands."""
+        """The path of a shard's part."""
         return f"{self.path}/{PREFIX}{index:08d}"
 
     def manifest(self) -> Row | None:
@@ -109,9 +109,9 @@ class WorkFolder:
         return found
 
     def begin(self, fingerprint: Row, force: bool) -> bool:
-        """Takes the folder for this run; True if it goes on with an unfinished one.
+        """Takes the folder for this run; True if it resumes an unfinished one.
 
-        The same fingerprint goes on. Another one is refused, or wiped with `force` or if no shard was done.
+        The same fingerprint resumes. Another one is refused; with `force`, or if no shard was done, it is wiped.
         """
         try:
             old = self.manifest()
@@ -123,8 +123,8 @@ class WorkFolder:
             changes = "; ".join(_differences(old.get("fingerprint") or {}, fingerprint))
             if not force and self.finished():
                 raise InputError(
-                    f"{self.path} holds an unfinished run that was started otherwise ({changes}).\n"
-                    "Repeat the first command to go on with it, or pass --force to start over"
+                    f"{self.path} holds an unfinished run with other settings ({changes}).\n"
+                    "Repeat the first command to resume it, or pass --force to start over"
                 )
             old = None
         if old is None:
@@ -182,7 +182,7 @@ class WorkFolder:
         if header["input"] != chunk.digest or header["line"] != chunk.line:
             raise InputChanged(
                 f"{self.path} holds an unfinished run on another input (it differs from line {chunk.line} on).\n"
-                "Put the old file back to go on with it, or pass --force to start over"
+                "Put the old file back to resume it, or pass --force to start over"
             )
         return header
 
@@ -198,14 +198,14 @@ class WorkFolder:
         for index in range(count):
             found = unpack_part(storage.read_bytes(self.part_path(index)))
             if found is None:
-                raise OSError(f"{self.part_path(index)} was damaged while the run went on; delete it and run again")
+                raise OSError(f"{self.part_path(index)} was damaged during the run; delete it and run again")
             yield found
 
     def assemble(self, count: int, more: Sequence[str] = ()) -> tuple[int, int]:
         """Writes the output and its .rejects file from all parts; returns how many lines each has.
 
-        The second and later items with the same id are rejected here, because only here are all
-        ids at hand, whatever the shard size was.
+        The second and later items with the same id are rejected here, because only here all
+        ids are known, whatever the shard size was.
         """
         unscored = items = rejects = 0
 
@@ -229,7 +229,7 @@ class WorkFolder:
                     if code in suspects:
                         name = json.loads(content)["id"]
                         if first.setdefault(name, line) != line:
-                            reason = f"id {name!r} stands already in line {first[name]}"
+                            reason = f"id {name!r} is already in line {first[name]}"
                             spoiled.append(Reject(line, reason, name))
                             continue
                     items += 1
@@ -248,7 +248,7 @@ class WorkFolder:
         return items, rejects
 
     def wipe(self) -> None:
-        """Removes the folder. The manifest goes first: what is left of a kill here is no unfinished run."""
+        """Removes the folder. The manifest goes first: what a kill leaves here is not an unfinished run."""
         storage.remove(f"{self.path}/{MANIFEST}")
         storage.remove(self.path)
 

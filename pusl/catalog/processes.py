@@ -72,7 +72,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_live, args=(theirs, start, threads, worker_environment(number, gpus)), daemon=True
+            target=worker_main, args=(theirs, start, threads, worker_environment(number, gpus)), daemon=True
         )
         self.process.start()
         theirs.close()
@@ -102,7 +102,7 @@ class _Pool:
             try:
                 kind, value = worker.pipe.recv()
             except (EOFError, OSError):
-                self._bury(worker)
+                self.terminate(worker)
                 if attempt >= ATTEMPTS:
                     raise WorkerDied(
                         f"a process ended {ATTEMPTS} times (exit code {worker.process.exitcode}) "
@@ -119,23 +119,23 @@ class _Pool:
 
     def close(self) -> None:
         for worker in [*self.idle, *(entry[0] for entry in self.busy.values())]:
-            self._bury(worker)
+            self.terminate(worker)
         self.idle, self.busy = [], {}
 
     @staticmethod
-    def _bury(worker: _Worker) -> None:
+    def terminate(worker: _Worker) -> None:
         worker.pipe.close()
         worker.process.kill()
         worker.process.join()
 
 
-def _live(
+def worker_main(
     pipe: Connection, start: Callable[[], Callable[[Any], Any]], threads: int | None, environment: dict[str, str]
 ) -> None:
-    """A worker's life: start once, then a result for each task until the pipe closes."""
+    """What a worker process runs: start once, then a result for each task until the pipe closes."""
     os.environ.update(environment)  # before torch looks for GPUs
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    threading.Thread(target=_follow_parent, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()
     work: Callable[[Any], Any] | None = None
     while True:
         try:
@@ -160,7 +160,8 @@ def _live(
             return
 
 
-def _follow_parent() -> None:
+def exit_with_parent() -> None:
+    """Waits for the parent's end, then ends this process too."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

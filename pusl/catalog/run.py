@@ -40,7 +40,7 @@ class Options:
     k: int
     decoding: Row = field(default_factory=dict)  # passed on to `generate` as keyword arguments
     explain: bool = False
-    complete: bool = False  # go on behind the keyphrases that items have already
+    complete: bool = False  # the keyphrases that items have already are known; give further ones
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class Summary:
     items: int = 0  # predictions written
     rejects: int = 0
     exhausted: int = 0  # items that got fewer than k keyphrases
-    hopeless: int = 0  # items without any usable text
+    no_usable_text: int = 0  # items without any usable text
     unscored: int = 0  # items whose keyphrases have no scores
     repeats: int = 0  # items whose text (and known keyphrases) stood in the same shard before
-    untold: int = 0  # with `complete`: items without a keyphrase of their own
+    without_known: int = 0  # with `complete`: items without a keyphrase of their own
     resumed: int = 0  # records that an earlier run had done
     seconds: float = 0.0
 
@@ -97,8 +97,8 @@ def generate_shard(generator: Predictor, items: Sequence[CatalogItem], options: 
     """The prediction rows of one shard, in order, and counts. Equal items are computed once."""
     by_id = bool(getattr(generator, "needs_ids", False))  # a fused model with predictions made elsewhere
     keys = [(item.text, item.known, item.id if by_id else "") for item in items]
-    hopeless = {key: reason for key in keys if (reason := why_hopeless(key[0]))}
-    tasks = list(dict.fromkeys(key for key in keys if key not in hopeless))
+    unusable = {key: reason for key in keys if (reason := why_unusable(key[0]))}
+    tasks = list(dict.fromkeys(key for key in keys if key not in unusable))
     texts = [text for text, _, _ in tasks]
     more: Row = {"known": [known for _, known, _ in tasks]} if options.complete else {}
     if by_id:
@@ -109,22 +109,22 @@ def generate_shard(generator: Predictor, items: Sequence[CatalogItem], options: 
     answers = {key: _answer(prediction) for key, prediction in zip(tasks, found, strict=True)}
     if options.explain:
         explain_all(generator, answers)
-    for key, reason in hopeless.items():
+    for key, reason in unusable.items():
         answers[key] = {"keyphrases": [], "scores": [], "exhausted": True, "reason": reason}
     rows = [{"id": item.id, **answers[key]} for item, key in zip(items, keys, strict=True)]
     counts = {
         "items": len(rows), "exhausted": sum("exhausted" in row for row in rows),
-        "hopeless": sum(key in hopeless for key in keys), "repeats": len(rows) - len(answers),
+        "no_usable_text": sum(key in unusable for key in keys), "repeats": len(rows) - len(answers),
         "unscored": sum("scores" not in row for row in rows),
-        "untold": sum(not item.known for item in items) if options.complete else 0,
+        "without_known": sum(not item.known for item in items) if options.complete else 0,
     }  # fmt: skip
     return rows, counts
 
 
-def why_hopeless(text: str) -> str | None:
+def why_unusable(text: str) -> str | None:
     """Why no keyphrase can come from a text, or None if it is worth a try.
 
-    >>> why_hopeless("  "), why_hopeless("?!"), why_hopeless("drone")
+    >>> why_unusable("  "), why_unusable("?!"), why_unusable("drone")
     ('empty text', 'no letter or digit in the text', None)
     """
     if not text.strip():
@@ -146,7 +146,7 @@ def _answer(prediction: Any) -> Row:
 
 
 def explain_all(generator: Any, answers: dict[tuple[str, tuple[str, ...], str], Row]) -> None:
-    """Adds `explain` to every answer: where a keyphrase stands in the text, whether training knew it."""
+    """Adds `explain` to every answer: where a keyphrase is in the text, whether training knew it."""
     for (text, _, _), answer in answers.items():
         answer["explain"] = generator.explain(text, answer["keyphrases"])
 
@@ -175,12 +175,12 @@ def generate_catalog(
     progress: bool = True,
     **decoding: Any,
 ) -> Summary:
-    """Predictions for every item of `input`, in its order, into `output`; goes on where a killed run stopped.
+    """Predictions for every item of `input`, in its order, into `output`; resumes where a killed run stopped.
 
     `model` is a trained folder, or a recipe for any other generator. What is left goes to
     `KeyphraseGenerator.generate` (strategy, allow_repeats, vocabulary, min_score, batch_size, seed, ...);
-    None stands for its default, and for as many `workers` as fit. With `complete`, each item's own keyphrases are
-    known: k further ones are given, and a PUSL model goes on behind them. With `calibrate`, a file with references,
+    None means its default; for `workers`, as many as fit. With `complete`, each item's own keyphrases are
+    known: k further ones are given, and a PUSL model continues after them. With `calibrate`, a file with references,
     scores (and `min_score`) are probabilities of being right, learned from the model's predictions for that file.
     `predictions`: for a fused model, the files of sources that were made elsewhere.
     """
@@ -255,7 +255,7 @@ def run_catalog(
     if strict:
         check_all(source, shard_size)
     with folder.locked():
-        run = _Run(source, folder, shard_size, folder.begin(fingerprint, force), progress)
+        run = _CatalogRun(source, folder, shard_size, folder.begin(fingerprint, force), progress)
         try:
             if isinstance(model, ModelRecipe):
                 model.prepare()
@@ -264,11 +264,11 @@ def run_catalog(
             if not force:
                 raise
             folder.wipe()
-            run = _Run(source, folder, shard_size, folder.begin(fingerprint, force), progress)
+            run = _CatalogRun(source, folder, shard_size, folder.begin(fingerprint, force), progress)
             run.finish_all(job, engine, workers, engine_options or {})
         except InputError:
             if not folder.finished():
-                folder.wipe()  # wrong from the start: nothing to go on with
+                folder.wipe()  # wrong from the start: nothing to resume
             raise
         run.summary.items, run.summary.rejects = folder.assemble(run.shards, fields)
         folder.wipe()
@@ -300,7 +300,7 @@ def with_calibration(
     return replace(recipe, calibration=curve)
 
 
-class _Run:
+class _CatalogRun:
     """One pass over the input: what is done is counted, what is not is computed."""
 
     def __init__(self, source: CatalogFile, folder: WorkFolder, shard_size: int, resumed: bool, progress: bool) -> None:
@@ -421,7 +421,7 @@ def check_all(source: CatalogFile, shard_size: int) -> None:
     for chunk in source.chunks(shard_size):
         for item in source.parse(chunk)[0]:
             if id_hash(item.id) in suspects and first.setdefault(item.id, item.line) != item.line:
-                raise InputError(f"{source.path}:{item.line}: id {item.id!r} stands already in line {first[item.id]}")
+                raise InputError(f"{source.path}:{item.line}: id {item.id!r} is already in line {first[item.id]}")
 
 
 def input_fingerprint(source: CatalogFile) -> Row:

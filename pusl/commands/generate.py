@@ -2,7 +2,7 @@
 
 The input is JSONL, JSONL.gz, Parquet, CSV or TSV with an id and a text per item; the output's ending
 chooses its kind. Work is kept in OUTPUT.parts/ until the output is complete: after Ctrl-C, a crash or
-kill -9 the same command goes on, and the output is the same to the byte. Lines that cannot be used
+kill -9 the same command resumes, and the output is the same to the byte. Lines that cannot be used
 go to OUTPUT.rejects with the reason.
 
 examples:
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_k(decoding)
     decoding.add_argument(
         "--complete", action="store_true",
-        help="go on behind the keyphrases an item has already (its `keyphrases`), and give k further ones",
+        help="give k keyphrases besides those an item has already (its `keyphrases`)",
     )  # fmt: skip
     decoding.add_argument("--strategy", choices=STRATEGIES, help="how phrases are searched (default: the model's best)")
     decoding.add_argument("--allow-repeats", action="store_true", help="plain Algorithm 1: a phrase may come twice")
@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Generates, and says how to go on if it is interrupted."""
+    """Generates, and says how to resume if it is interrupted."""
     if args.vocabulary != "open" and not args.universe:
         raise InputError(f"--vocabulary {args.vocabulary} needs --universe FILE")
     if bool(args.model) == bool(args.llm):
@@ -102,24 +102,24 @@ def resumable(output: str, work: Callable[[], None]) -> int:
     from pusl.llm.endpoint import EndpointError
 
     before = signal.signal(signal.SIGTERM, _terminate)
-    go_on = f"Finished shards are kept in {output}.parts; the same command goes on from there."
+    resume = f"Finished shards are kept in {output}.parts; the same command resumes."
     try:
         work()
     except KeyboardInterrupt:
-        print(f"\npusl: stopped. {go_on}", file=sys.stderr)
+        print(f"\npusl: stopped. {resume}", file=sys.stderr)
         return 130
     except (WorkerDied, WorkerFailed) as error:
         hint = " (out of memory? try fewer --workers)" if isinstance(error, WorkerDied) else ""
-        print(f"pusl: {error}{hint}\n{go_on}", file=sys.stderr)
+        print(f"pusl: {error}{hint}\n{resume}", file=sys.stderr)
         return 1
     except EndpointError as error:
-        print(f"pusl: {error}\n{go_on}", file=sys.stderr)
+        print(f"pusl: {error}\n{resume}", file=sys.stderr)
         return 1
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS):
             raise
         where = f" ({error.filename})" if error.filename else ""
-        print(f"pusl: {error.strerror}{where}. {go_on}", file=sys.stderr)
+        print(f"pusl: {error.strerror}{where}. {resume}", file=sys.stderr)
         return 1
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -177,9 +177,9 @@ def describe(summary: Any, output: str | os.PathLike[str]) -> str:
     for value, what in (
         (summary.resumed, "were done by an earlier run"),
         (summary.repeats, "have the text of an earlier item and were computed once"),
-        (summary.untold, "have no keyphrase of their own to go on from"),
+        (summary.without_known, "have no keyphrases of their own"),
         (summary.exhausted, "got fewer keyphrases than asked for ('exhausted')"),
-        (summary.hopeless, "have no usable text (see 'reason')"),
+        (summary.no_usable_text, "have no usable text (see 'reason')"),
     ):
         if value:
             lines.append(f"  {value:,} {what}")

@@ -156,7 +156,7 @@ def _beside(path: Path, config: ConvertConfig) -> Path:
     for name in ("lbl.json", "lbl.json.gz", "lbl.raw.json", "lbl.raw.json.gz"):
         if (path.parent / name).is_file():
             return path.parent / name
-    raise InputError(f"{path}: there is no lbl.json(.gz) beside it. Name the file of label names with --labels")
+    raise InputError(f"{path}: no lbl.json(.gz) beside it. Name the file of label names with --labels")
 
 
 def _label_names(path: Path) -> list[str]:

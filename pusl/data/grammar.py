@@ -19,7 +19,7 @@ import numpy as np
 from pusl.data.vocabulary import COLORS, DEPARTMENTS, EDITIONS, ProductType
 
 # Ordered from what most buyers type to what few do; a catalog uses the first n of them. {name} is
-# the product's other name, {shelf} the category it stands in, {use} one of its uses.
+# the product's other name, {shelf} the category it is in, {use} one of its uses.
 PATTERNS = (
     "{brand} {type}", "{type}", "{brand} {model}", "{feature} {type}", "{type} for {use}", "{name}",
     "{brand} {model} {edition}", "{size} {type}", "{audience} {type}", "{color} {type}", "{material} {type}",
@@ -57,7 +57,7 @@ class Brand:
 
 
 @dataclass
-class Item:
+class Product:
     """A product: its brand, model and whatever else is known about it."""
 
     kind: ProductType
@@ -95,7 +95,7 @@ def invent_brands(rng: np.random.Generator, count: int, taken: set[str], models:
     return brands
 
 
-def make_item(kind: ProductType, brand: Brand, richness: float, draws: Sequence[float]) -> Item:
+def make_item(kind: ProductType, brand: Brand, richness: float, draws: Sequence[float]) -> Product:
     """An item from 16 uniform numbers; a rich one (richness near 1) has more attributes than a poor one."""
     department = DEPARTMENTS[kind.department]
 
@@ -125,11 +125,11 @@ def make_item(kind: ProductType, brand: Brand, richness: float, draws: Sequence[
     }  # fmt: skip
     # A quarter of the sellers use another name, so that the type itself is absent from the text.
     called = kind.name if draws[13] < 0.75 or not kind.other_names else pick(kind.other_names, draws[14])
-    return Item(kind, brand.name, model, values, called, int(draws[15] * len(TITLES)))
+    return Product(kind, brand.name, model, values, called, int(draws[15] * len(TITLES)))
 
 
-def text_of(item: Item) -> str:
-    """The seller's listing: every attribute a query may use stands in it, except other names and shelf."""
+def text_of(item: Product) -> str:
+    """The seller's listing: it holds every attribute that a query may use, except other names and shelf."""
     values = item.values
     said = {
         "Brand": item.brand.capitalize(), "Model": item.model.capitalize(), "type": item.called,
@@ -163,7 +163,7 @@ def pattern_fields(pattern: str) -> tuple[str, ...]:
     return tuple(name for _, name, _, _ in string.Formatter().parse(pattern) if name)
 
 
-def count_queries(item: Item, pattern: str) -> int:
+def count_queries(item: Product, pattern: str) -> int:
     """How many queries a pattern gives for an item."""
     total = 1
     for name in pattern_fields(pattern):
@@ -171,7 +171,7 @@ def count_queries(item: Item, pattern: str) -> int:
     return total
 
 
-def queries_of(item: Item, patterns: Sequence[str]) -> list[str]:
+def queries_of(item: Product, patterns: Sequence[str]) -> list[str]:
     """Every right query of an item, in the order of the patterns, without repeats."""
     found: dict[str, None] = {}
     values = item.values

@@ -20,7 +20,7 @@ from scipy.special import ndtr, ndtri
 
 from pusl.config import check, option
 from pusl.data.folders import writing_folder
-from pusl.data.grammar import PATTERNS, Brand, Item, count_queries, invent_brands, make_item, queries_of, text_of
+from pusl.data.grammar import PATTERNS, Brand, Product, count_queries, invent_brands, make_item, queries_of, text_of
 from pusl.data.selection import Floats, Ints, draw_interactions, power_law_counts, zipf_weights
 from pusl.data.vocabulary import product_types
 from pusl.examples import Example, write_examples
@@ -86,7 +86,7 @@ class SimulateConfig:
 class Catalog:
     """Items with their right queries (and a few wrong ones) as one ragged array."""
 
-    items: list[Item]
+    items: list[Product]
     texts: list[str]
     right: list[list[str]]
     wrong: list[list[str]]
@@ -181,14 +181,14 @@ def _skewed(rng: np.random.Generator, count: int, choices: int, exponent: float)
     return [int(value) - 1 for value in power_law_counts(rng.random(count), exponent, choices)]
 
 
-def _choose_patterns(items: list[Item], target: float) -> tuple[str, ...]:
+def _choose_patterns(items: list[Product], target: float) -> tuple[str, ...]:
     """The first patterns whose queries per item come closest to the target, judged on a sample."""
     sample = items[:: max(1, len(items) // 2000)]
     totals = np.cumsum([np.mean([count_queries(item, pattern) for item in sample]) for pattern in PATTERNS])
     return PATTERNS[: int(np.abs(totals - target).argmin()) + 1]
 
 
-def _distinct_texts(items: list[Item]) -> list[str]:
+def _distinct_texts(items: list[Product]) -> list[str]:
     """Texts; an item whose listing is taken gets an article number, as shops do."""
     seen: set[str] = set()
     texts = []
@@ -202,7 +202,7 @@ def _distinct_texts(items: list[Item]) -> list[str]:
     return texts
 
 
-def _wrong_queries(rng: np.random.Generator, items: list[Item], right: list[list[str]]) -> list[list[str]]:
+def _wrong_queries(rng: np.random.Generator, items: list[Product], right: list[list[str]]) -> list[list[str]]:
     """For each item the queries of another item of its department on which buyers click by mistake."""
     shelves: dict[str, list[int]] = {}
     for index, item in enumerate(items):

@@ -180,7 +180,7 @@ def _check(config: SplitConfig) -> None:
     for name in ("dev", "test"):
         value = getattr(config, name)
         if not math.isfinite(value) or (value >= 1 and value != int(value)):
-            raise InputError(f"--{name} {value}: expected a share below 1 or a whole number of items")
+            raise InputError(f"--{name} {value}: expected a share below 1 or a number of items")
     if config.test == 0:
         raise InputError("--test 0: a split needs test items")
     if config.cutoff is not None and not config.by_time:

@@ -176,7 +176,7 @@ def self_selection(rng: np.random.Generator, found: Labels, config: ThinConfig, 
     needed = wanted - int(always.sum())
     stop = racing[needed - 1] if needed else 0.0
     shown = always | (first_ring <= stop)
-    # After its first ring a clock goes on ringing: the rest of its interactions.
+    # After its first ring a clock keeps ringing: the rest of its interactions.
     later = rng.poisson(np.minimum(rates * np.maximum(stop - first_ring, 0.0), 1e12))
     return np.where(shown, 1 + later, 0)
 

@@ -1,7 +1,7 @@
 """What every file kind's reader offers: rows one by one, or batches that can be read again on their own.
 
 A problem with a record is a value, not an exception: `read_rows` stops at it, the catalog lists it
-and goes on.
+and continues.
 """
 
 from __future__ import annotations
