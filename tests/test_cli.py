@@ -1,8 +1,8 @@
 """The command line itself: help, speed, exit codes."""
 
+import os
 import subprocess
 import sys
-import time
 from importlib import import_module
 
 import pytest
@@ -16,9 +16,10 @@ def pusl(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_lists_every_command_and_is_quick() -> None:
     pusl("--help")  # compiles the modules once
-    started = time.perf_counter()
+    before = os.times()
     done = pusl("--help")
-    assert time.perf_counter() - started < 0.5
+    after = os.times()  # processor time: a busy machine is no failure
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 0.5
     assert done.returncode == 0
     for name in COMMANDS:
         assert f"  {name} " in done.stdout

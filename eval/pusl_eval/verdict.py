@@ -95,7 +95,7 @@ def _ahead(systems: Systems, first: str, second: str, gaps: Gaps, k: int) -> lis
 
 def _cost(best: Mapping[str, Any], other: Mapping[str, Any], k: int) -> list[str]:
     """What the leader is worse at."""
-    losses = []
+    losses: list[str] = []
     for name in (f"P@{k}", "F1@O", f"Cov@{k}", f"R_unseen@{k}"):
         ours, theirs = _score(best, name), _score(other, name)
         if ours is not None and theirs is not None and theirs - ours >= LEAST:
