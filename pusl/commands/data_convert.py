@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Converts and prints what came of it."""
+    """Converts and prints the counts."""
     from pusl.data.convert import ConvertConfig, convert
     from pusl.examples import Columns
 

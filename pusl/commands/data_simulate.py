@@ -6,7 +6,7 @@ many rare ones only one or two. Writes to the folder --out:
   train.jsonl dev.jsonl test.jsonl   observed keyphrases with counts
   complete.jsonl                     the test items with ALL their right keyphrases
   universe.txt                       every right query of the catalog
-  simulation.json                    the knobs and what came of them
+  simulation.json                    the settings and the resulting shares
 
 example:
   pusl data simulate --out shop --items 10000 --seed 1
@@ -22,7 +22,7 @@ from pusl.config import add_flags, build
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One flag per knob of SimulateConfig."""
+    """One flag per setting of SimulateConfig."""
     from pusl.data.simulate import SimulateConfig
 
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Simulates and prints what came of it."""
+    """Simulates and prints a summary."""
     from pusl.data.simulate import SimulateConfig, simulate
 
     about = simulate(args.out, build(SimulateConfig, args), args.force, lambda text: print(text, file=sys.stderr))

@@ -32,12 +32,12 @@ class ConvertConfig:
     texts: str | None = option(None, "libsvm: the items' texts, one per line")
     query_column: str = option("query", "log: column that holds the query")
     count_column: str = option("count", "log: column that holds the interactions; without it a row counts as one")
-    min_count: int = option(1, "log: leave out queries with fewer interactions with an item", minimum=1)
+    min_count: int = option(1, "log: skip queries with fewer interactions with an item", minimum=1)
     split: str | None = option(None, "hf: split of the dataset, e.g. train")
     config_name: str | None = option(None, "hf: configuration (subset) of the dataset")
     streaming: bool = option(False, "hf: stream from the hub instead of downloading first")
-    number_ids: bool = option(False, "use row numbers as ids (a table or dataset without the id column does anyhow)")
-    drop_unlabeled: bool = option(False, "leave out items without keyphrases")
+    number_ids: bool = option(False, "use row numbers as ids, as is done without an id column")
+    drop_unlabeled: bool = option(False, "skip items without keyphrases")
 
 
 @dataclass

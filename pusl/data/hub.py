@@ -58,7 +58,7 @@ def load(source: str, split: str | None, config_name: str | None, streaming: boo
         raise InputError(f"{source}: `datasets` cannot load it ({reason})") from None
     if not isinstance(loaded, dict):
         if split is not None:
-            raise InputError(f"{source}: holds one split only; leave out --split")
+            raise InputError(f"{source}: has only one split; omit --split")
         return loaded
     if split is None and len(loaded) == 1:
         return next(iter(loaded.values()))

@@ -35,7 +35,7 @@ FIRST_DAY, TEST_DAY, DAYS = datetime.date(2025, 1, 1), 273, 365
 
 @dataclass(frozen=True)
 class SimulateConfig:
-    """The knobs of a simulated catalog."""
+    """Settings of a simulated catalog."""
 
     items: int = option(10_000, "items in all, with dev and test", minimum=3)
     seed: int = option(0, SEED, minimum=0)
@@ -65,7 +65,7 @@ class SimulateConfig:
         return self.items - dev - test, dev, test
 
     def checked(self) -> SimulateConfig:
-        """Itself, if the knobs make sense together."""
+        """Itself, if the settings fit together."""
         check(self)
         for name, top in (("noise", 0.99), ("new_entities", 1.0), ("richness", 1.0)):
             if not getattr(self, name) <= top:
@@ -97,7 +97,7 @@ class Catalog:
 def simulate(out: str | Path, config: SimulateConfig, force: bool = False, progress: Any = None) -> dict[str, Any]:
     """Writes train, dev, test and complete.jsonl, universe.txt and simulation.json to the folder `out`.
 
-    Returns what simulation.json holds: the knobs and the shares of hot/rare × diverse/narrow items.
+    Returns the content of simulation.json: the settings and the shares of hot/rare × diverse/narrow items.
     """
     config.checked()
     with writing_folder(out, MANIFEST, force) as (work, about):

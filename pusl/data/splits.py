@@ -33,10 +33,10 @@ class SplitConfig:
     seed: int = option(0, SEED, minimum=0)
     dev: float = option(0.1, "dev items: a share of all items (below 1) or their number", minimum=0)
     test: float = option(0.1, "test items: a share of all items (below 1) or their number", minimum=0)
-    by_time: bool = option(False, "cut at a moment instead of at random: train and dev before, test after it")
-    cutoff: str | None = option(None, "with --by-time: the moment (default: such that the --test share lies after it)")
+    by_time: bool = option(False, "split by time instead of at random: test items are later than train and dev")
+    cutoff: str | None = option(None, "with --by-time: where test begins (default: by the --test share)")
     max_count: int = option(
-        20, "last of the test files by number of keyphrases; it also holds all longer ones", minimum=1
+        20, "last of the test files by number of keyphrases; it includes all items with more", minimum=1
     )
 
 

@@ -49,7 +49,7 @@ class ThinConfig:
         1.0, "self-selection: Zipf exponent of an item's labels, unless the file has counts", minimum=0
     )
     popularity: str | None = option(
-        None, "self-selection: file with `id TAB number` lines, e.g. downloads; an id that is not in it gets the least"
+        None, "self-selection: file with `id TAB number` lines, e.g. downloads; missing ids get the lowest number"
     )
     popularity_is_rank: bool = option(False, "the numbers in --popularity are ranks, 1 being the most popular")
     propensity_parameters: str = option(
