@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from pusl_eval.errors import InputError
 from pusl_eval.files import Dialect, Row, split_list, type_name
+from pusl_eval.files.lines import is_encodable
 from pusl_eval.flags import Arguments
 from pusl_eval.options import add_flags, from_flags, option
 
@@ -208,9 +209,13 @@ class ItemFields:
 
     def _split(self, cell: str, column: str) -> list[Any]:
         try:
-            return split_list(cell, self.columns.separator)
+            found = split_list(cell, self.columns.separator)
         except ValueError as error:
             raise BadRecord(f"'{column}' is {error}") from None
+        # A JSON array in a cell may escape what no cell could hold.
+        if not all(is_encodable(value) for value in found if isinstance(value, str)):
+            raise BadRecord(f"'{column}' contains half of a surrogate pair, which is not a character")
+        return found
 
     def _need(self, row: Row, column: str, flag: str) -> Any:
         if column not in row:
