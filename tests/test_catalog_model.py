@@ -140,7 +140,7 @@ def test_sampling_depends_on_the_seed_and_the_text_only(model: Path, items: Path
         (["--input", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--output", "out.txt"], "out.txt: unknown file ending"),
         (["--text-column", "title"], "none of 60 lines can be used; line 1: no field 'title' (found: id, text)"),
-        (["--top-p", "2"], "top_p 2.0"),
+        (["--top-p", "2"], "top_p is 2.0"),
         (["--llm", "gpt"], "either --model DIR (made by `pusl train`) or --llm NAME"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -160,7 +160,7 @@ def test_the_command_says_what_is_wrong(model: Path, tmp_path: Path, capsys: pyt
     found = complete(model, items)
     assert isinstance(found, list) and [row["id"] for row in found] == ["b"]
     assert "'keyphrases' must be a list of strings, found a string" in (tmp_path / "out.jsonl.rejects").read_text()
-    assert "1 have no keyphrase of their own" in capsys.readouterr().out
+    assert "1 have no keyphrases of their own" in capsys.readouterr().out
     (tmp_path / "half.csv").write_text('id,text,keyphrases\na,a drone,"[""\\ud83d x""]"\nb,a lamp,lamp\n')
     found = complete(model, tmp_path / "half.csv")
     assert isinstance(found, list) and [row["id"] for row in found] == ["b"]

@@ -26,7 +26,7 @@ def add_k(parser: Arguments, default: int | None = None) -> None:
 
 def add_threads(parser: Arguments, default: int | None = None) -> None:
     """`--threads N`."""
-    shown = "" if default is None else f" (default: {default})"
+    shown = f" (default: {default or 'all cores'})"
     parser.add_argument("--threads", type=integer(1), default=default, metavar="N", help=THREADS + shown)
 
 
