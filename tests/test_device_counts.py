@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -162,3 +164,44 @@ def test_the_host_needs_little_time_per_item() -> None:
         assert not books.busy and all(len(phrases) == 10 for phrases in found)
     print(f"\nhost bookkeeping: {best * 1e6:.0f} µs per item")
     assert best < 250e-6  # 50 µs on an idle machine; a busy one needs room
+
+
+class Recorded:
+    """Stands in for a CUDA graph: captures nothing, replays by running the step."""
+
+    def __init__(self) -> None:
+        self.replays = 0
+
+    def pool(self) -> str:
+        return "memory"
+
+    def replay(self) -> None:
+        self.replays += 1
+
+
+@pytest.mark.parametrize("capturable", [True, False])
+def test_steps_are_captured_once_per_shape(capturable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of things on CUDA: the first run as it is, the second captured, then replayed."""
+    pools: list[Any] = []
+
+    @contextlib.contextmanager
+    def capture(graph: Recorded, pool: Any, capture_error_mode: str) -> Iterator[None]:
+        pools.append(pool)
+        yield
+        if not capturable:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Recorded)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    slots = Slots(DeviceT5(random_t5(0)), 4, 16, 16)
+    monkeypatch.setattr(slots.t5, "device", torch.device("cuda"))
+    runs: list[str] = []
+    with pytest.warns(UserWarning, match="without a CUDA graph") if not capturable else contextlib.nullcontext():
+        for key in ("a", "a", "a", "b", "b", "a"):
+            slots.run(key, lambda key=key: runs.append(key))  # type: ignore[misc]
+    if capturable:
+        assert runs == ["a", "a", "b", "b"]  # each once as it is and once for the capture
+        assert slots.graphs["a"].replays == 3 and slots.graphs["b"].replays == 1
+        assert pools == [None, "memory"] and slots.steps == 6
+    else:
+        assert runs == ["a", "a", "a", "a", "b", "b", "b", "a"]  # a failed capture runs nothing on a GPU

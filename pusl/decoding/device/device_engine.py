@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -61,7 +62,8 @@ class DeviceEngine:
             ("sequence", count, text_length, length, rules, settings),
             lambda: SequenceSlots(self.t5, count, text_length, length, rules, sampling),
         )
-        return run_sequences(pool, texts, keys or [0] * len(texts))
+        with self._current():
+            return run_sequences(pool, texts, keys or [0] * len(texts))
 
     @torch.inference_mode()
     def search_phrases(
@@ -92,8 +94,13 @@ class DeviceEngine:
             ("beam", shape, rules, universe),
             lambda: BeamSlots(self.t5, count, text_length, length, rules, beams, opening, follows, constraint),
         )
-        run_searches(pool, texts, plans, known)
+        with self._current():
+            run_searches(pool, texts, plans, known)
         return plans
+
+    def _current(self) -> AbstractContextManager[Any]:
+        """Makes the engine's GPU the current one: graphs are captured on it."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def _count(self, slots: int, texts: int, text_length: int, length: int) -> int:
         """Slots of a pool: no more than asked for, than there are texts, or than the memory holds."""

@@ -6,7 +6,9 @@ CUDA graph. A slot that holds no item is computed along and ignored.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -105,7 +107,10 @@ class Slots:
         return min(bucket(int(self.lengths.max())), self.text_length)
 
     def run(self, key: Hashable, step: Callable[[], None]) -> None:
-        """Runs a step of static shape; on CUDA the second run is captured as a graph and replayed from then on."""
+        """Runs a step of static shape; on CUDA the second run is captured as a graph and replayed from then on.
+
+        A step that cannot be captured runs kernel by kernel, which is slower and gives the same.
+        """
         self.steps += 1
         if self.t5.device.type != "cuda":
             step()
@@ -113,17 +118,28 @@ class Slots:
             self.graphs[key] = None
             step()
         else:
-            if self.graphs[key] is None:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=self._graph_pool()):
-                    step()
-                self.graphs[key] = graph
-            self.graphs[key].replay()
+            self.graphs[key] = graph = self.graphs[key] or self._capture(step)
+            graph.replay()
 
-    def _graph_pool(self) -> Any:
-        """One memory pool for all graphs: they never run at the same time."""
-        captured = next((graph for graph in self.graphs.values() if graph is not None), None)
-        return captured.pool() if captured is not None else None
+    def _capture(self, step: Callable[[], None]) -> Any:
+        """The step as a CUDA graph. Capturing computes nothing, so a failed capture loses nothing."""
+        pool = next((graph.pool() for graph in self.graphs.values() if hasattr(graph, "pool")), None)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Other threads (a loader that pins memory) may go on; graphs never run at the same time and share memory.
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                step()
+        except RuntimeError as error:
+            warnings.warn(f"a decoding step runs without a CUDA graph: {error}", stacklevel=2)
+            return _Eager(step)
+        return graph
+
+
+@dataclass
+class _Eager:
+    """What stands in for a graph that could not be captured."""
+
+    replay: Callable[[], None]
 
 
 def rule_table(vocab_size: int, never: Sequence[int], first: Sequence[int], last: Sequence[int], cap: int) -> Tensor:

@@ -77,8 +77,9 @@ class DeviceT5:
             self.decoder = [self._cross_layer(block, config, memory_norm) for block in model.decoder.block]
             scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
             head = model.lm_head.weight.float() * (model.decoder.final_layer_norm.weight.float() * scale)
-            # CUDA adds up bfloat16 products in float32 and can return them so; elsewhere float32 goes in.
-            self.head = head.to(dtype if self.device.type == "cuda" else torch.float32).t().contiguous()
+            # CUDA adds up bfloat16 products in float32, and newer torch returns them so; elsewhere float32 goes in.
+            wide = self.device.type == "cuda" and "dtype" in torch.ops.aten.mm.overloads()
+            self.head = head.to(dtype if wide else torch.float32).t().contiguous()
             # T5 tells distances apart up to a limit; everything farther away has one bias.
             limit = config.relative_attention_max_distance
             self.reach = limit
@@ -178,11 +179,9 @@ class DeviceT5:
     def logits(self, x: Tensor) -> Tensor:
         """Last hidden states -> logits in float32. (N, V)"""
         x = self.norm(x)
-        if self.head.dtype == x.dtype == torch.float32:
-            return x @ self.head
-        if self.device.type == "cuda":
-            return torch.mm(x, self.head, out_dtype=torch.float32)
-        return x.float() @ self.head
+        if self.head.dtype == torch.float32:
+            return x.float() @ self.head
+        return torch.mm(x, self.head, out_dtype=torch.float32)
 
     def bias(self, distance: Tensor) -> Tensor:
         """Distances into the past, negative where hidden (n, Q, T) -> attention bias (n, H, Q, T)."""
