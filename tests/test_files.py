@@ -234,3 +234,19 @@ def test_folders_and_files_appear_whole_or_not_at_all(tmp_path):
         raise RuntimeError
     assert os.listdir(tmp_path) == ["out"] and (tmp_path / "out" / "a").read_text() == "1"
     assert file_digest(tmp_path / "out" / "a") == "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b"
+
+
+def test_convert_says_what_it_guessed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("SKU,text,keyphrases\nx9,t,a;b\nx8,u,c;d\nx7,v,e\n")
+    assert main(["data", "convert", "a.csv", "--to", "a.jsonl"]) == 0
+    said = capsys.readouterr().err
+    assert "a.csv: no column 'id': the ids are those of 'SKU' (see --id-column)" in said
+    assert "most items have one keyphrase with ';' in it" in said and "--separator ';'" in said
+    assert [example.id for example in read_examples("a.jsonl")] == ["x9", "x8", "x7"]
+    flags = ["--id-column", "SKU", "--separator", ";"]
+    assert main(["data", "convert", "a.csv", "--to", "b.jsonl", *flags]) == 0
+    assert "pusl:" not in capsys.readouterr().err
+    Path("c.csv").write_text("text,keyphrases\nt,a\n")
+    assert main(["data", "convert", "c.csv", "--to", "c.jsonl"]) == 0
+    assert "no column 'id' (found: text, keyphrases): row numbers are the ids" in capsys.readouterr().err

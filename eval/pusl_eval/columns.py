@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +23,7 @@ from pusl_eval.options import add_flags, from_flags, option
 MAX_KEYPHRASE_CHARS = 10_000  # a "keyphrase" longer than this is a parsing accident, not a label
 MAX_COUNT = 2**53  # counts are added up in float64 and int64 arrays
 DELIMITERS = ";\t|,"  # looked for in a header that is a single column
+ID_NAMES = ("sku", "asin", "item_id", "itemid", "product_id", "productid", "uid")
 _SEPARATORS = frozenset(" \t\n.,;:|/-–—·")
 _TABS = {"\\t": "\t", "tab": "\t"}
 
@@ -98,6 +99,23 @@ def name_columns(args: argparse.Namespace, files: Sequence[str]) -> None:
     for name in files:
         if getattr(args, name) is not None:
             setattr(args, name, ItemFile(getattr(args, name), columns))
+
+
+def choose_ids(columns: Columns, names: Sequence[str], number_ids: bool, warnings: list[str]) -> tuple[Columns, bool]:
+    """The columns, and whether row numbers are the ids, for a table that may lack the column `id`.
+
+    >>> said: list[str] = []
+    >>> choose_ids(STANDARD, ["sku", "text"], False, said)[0].id_column, said
+    ('sku', ["no column 'id': the ids are those of 'sku' (see --id-column)"])
+    """
+    if number_ids or columns.id_column != "id" or "id" in names or not names:
+        return columns, number_ids
+    found = next((name for name in names if name.lower() in ID_NAMES), None)
+    if found is None:
+        warnings.append(f"no column 'id' (found: {', '.join(names)}): row numbers are the ids (see --id-column)")
+        return columns, True
+    warnings.append(f"no column 'id': the ids are those of '{found}' (see --id-column)")
+    return replace(columns, id_column=found), False
 
 
 class BadRecord(ValueError):

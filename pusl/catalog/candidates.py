@@ -6,7 +6,6 @@ with `id` and `candidates` or `keyphrases`), or as one list for all items (one p
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,8 +28,9 @@ from pusl.catalog.run import (
 from pusl.catalog.shards import CatalogFile, CatalogItem
 from pusl.examples import STANDARD, Columns
 from pusl.fusion.folder import is_fused
-from pusl_eval.files import InputError, Row, check_input, file_digest, kind_of, read_rows, storage, type_name
-from pusl_eval.files.lines import is_gzip
+from pusl_eval.files import InputError, Row, check_input, file_digest, kind_of, read_rows, split_list, storage
+from pusl_eval.files.jsonl import parse_row
+from pusl_eval.files.lines import decode_line, is_gzip, raw_lines
 from pusl_eval.normalize import distinct
 from pusl_eval.records import read_label_file
 
@@ -63,7 +63,7 @@ class CandidateLists:
         """Where each id's line starts: sixteen bytes an item."""
         hashes, starts, start = [], [], 0
         with open(self.path, "rb") as stream:
-            for number, content in enumerate(stream, 1):
+            for number, content in enumerate(raw_lines(stream), 1):
                 if content.strip():
                     row = _row(content, self.path, number)
                     _phrases(row, self.path, number)
@@ -94,12 +94,10 @@ class CandidateLists:
 
 
 def _row(content: bytes, path: str, line: int) -> Row:
-    try:
-        row = json.loads(content.removeprefix(b"\xef\xbb\xbf"))
-    except ValueError as error:
-        raise InputError(f"{path}:{line}: not valid JSON ({error})") from None
-    if not isinstance(row, dict):
-        raise InputError(f"{path}:{line}: expected a JSON object, found {type_name(row)}")
+    text, problem = decode_line(content, 1)
+    row = problem or parse_row(text)
+    if isinstance(row, str):
+        raise InputError(f"{path}:{line}: {row}")
     return row
 
 
@@ -116,7 +114,7 @@ def _phrases(row: Row, path: str, line: int) -> list[str]:
     phrases = row.get(name)
     if isinstance(phrases, str):  # a cell of a CSV file
         try:
-            phrases = json.loads(phrases) if phrases.startswith("[") else phrases.split("|")
+            phrases = split_list(phrases)
         except ValueError:
             phrases = None
     if not isinstance(phrases, list) or not all(isinstance(phrase, str) for phrase in phrases):

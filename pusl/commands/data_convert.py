@@ -17,6 +17,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import sys
 
 from pusl.commands.shared_flags import add_columns, add_force
 from pusl.config import add_flags, build
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace) -> None:
     from pusl.examples import Columns
 
     report = convert(args.source, args.to, build(ConvertConfig, args), build(Columns, args), args.force)
+    for warning in report.warnings:
+        print(f"pusl: {args.source}: {warning}", file=sys.stderr)
     print(f"{args.to}: {report.written:,} items with {report.labels:,} keyphrases (read as {report.format})")
     for what, count in report.notes.items():
         print(f"  {count:,} {what}")

@@ -14,10 +14,11 @@ from typing import Any
 
 from pusl.config import check, option
 from pusl.examples import Columns, Example, SeenIds, read_examples, render_text, write_examples
-from pusl_eval.columns import ItemFields, missing_column
+from pusl_eval.columns import ItemFields, choose_ids, missing_column
 from pusl_eval.files import InputError, Row, check_input, check_output, kind_of, read_lines, read_rows
 from pusl_eval.normalize import collapse, distinct, normalize
 
+SEPARATORS = (";", ",")  # looked for in keyphrases that may be whole lists
 FORMATS = ("auto", "xmc", "libsvm", "log", "hf", "table")
 
 
@@ -48,6 +49,7 @@ class Report:
     written: int = 0
     labels: int = 0
     notes: dict[str, int] = field(default_factory=dict)  # what was left out or mended -> how often
+    warnings: list[str] = field(default_factory=list)  # what was guessed, and what looks wrong
 
     def note(self, what: str) -> None:
         """Counts one more of it."""
@@ -291,12 +293,32 @@ def _count(row: Row, column: str, source: str, number: int) -> int:
 def _table(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
     """Any table with a text and a list column."""
     _, first = next(read_rows(source, raw=True, dialect=columns.dialect), (0, {}))
-    numbered = config.number_ids or (columns.id_column == "id" and "id" not in first)
-    yield from read_examples(source, columns=columns, numbered=numbered)
+    columns, numbered = choose_ids(columns, list(first), config.number_ids, report.warnings)
+    yield from _watch_lists(read_examples(source, columns=columns, numbered=numbered), columns, report)
+
+
+def _watch_lists(examples: Iterator[Example], columns: Columns, report: Report) -> Iterator[Example]:
+    """The examples; warns if most of them have one keyphrase that looks like a list."""
+    single = dict.fromkeys(SEPARATORS, 0)
+    labeled = 0
+    for example in examples:
+        labeled += bool(example.keyphrases)
+        if len(example.keyphrases) == 1:
+            for char in SEPARATORS:
+                single[char] += char in example.keyphrases[0]
+        yield example
+    likely = max(SEPARATORS, key=lambda char: single[char])
+    if columns.separator is None and 2 * single[likely] > labeled:
+        report.warnings.append(
+            f"most items have one keyphrase with {likely!r} in it; if it separates keyphrases, "
+            f"pass --separator {likely!r}"
+        )
 
 
 def _hf(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
     """A dataset folder (saved by `save_to_disk`, or of data files) or a dataset of the hub."""
     from pusl.data.hub import dataset_rows
 
-    yield from dataset_rows(source, columns, config.split, config.config_name, config.streaming, config.number_ids)
+    yield from dataset_rows(
+        source, columns, config.split, config.config_name, config.streaming, config.number_ids, report.warnings
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pusl.examples import Columns, Example, examples_of
-from pusl_eval.columns import ItemFields
+from pusl_eval.columns import ItemFields, choose_ids
 from pusl_eval.files import InputError
 
 
@@ -18,6 +18,7 @@ def dataset_rows(
     config_name: str | None = None,
     streaming: bool = False,
     number_ids: bool = False,
+    warnings: list[str] | None = None,
 ) -> Iterator[Example]:
     """Streams a dataset's rows as examples. Label numbers become names where the dataset knows them."""
     dataset = load(source, split, config_name, streaming)
@@ -32,7 +33,7 @@ def dataset_rows(
             yield number, row
 
     present = getattr(dataset, "column_names", None) or []
-    numbered = number_ids or (columns.id_column == "id" and "id" not in present)
+    columns, numbered = choose_ids(columns, present, number_ids, [] if warnings is None else warnings)
     fields = ItemFields(columns, table=True, split_lists=False)
     yield from examples_of(rows(), source, fields, numbered=numbered)
 
