@@ -13,6 +13,7 @@ import torch
 from decoding_models import IDS, checkpoint, documents, random_t5, random_texts
 
 from pusl import devices
+from pusl.catalog.engine_ray import gpus_per_worker
 from pusl.catalog.processes import run_tasks
 from pusl.catalog.run import fitting_workers
 from pusl.checkpoint import load_checkpoint, save_checkpoint
@@ -87,6 +88,15 @@ def visible() -> Any:
 def test_a_process_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert {seen for _, seen in run_tasks(visible, range(6), 2, gpus=2)} == {"0", "1"}
+
+
+def test_gpus_that_the_ray_cluster_does_not_have_are_refused_at_once() -> None:
+    assert (
+        gpus_per_worker(None, 4, "cpu") == gpus_per_worker(None, 0, "auto") == 0
+        and gpus_per_worker(0.5, 2, "auto") == 0.5
+    )
+    with pytest.raises(InputError, match="--gpus-per-worker 1: the Ray cluster has 0 GPUs"):
+        gpus_per_worker(1.0, 0.0, "auto")
 
 
 class AcceleratorError(RuntimeError):

@@ -95,21 +95,30 @@ def run_on_ray(
     `gpus` per worker: by default one where the cluster has GPUs, unless the job runs on the CPU.
     """
     ray = _connect(address)
+    available = ray.cluster_resources()
+    gpus = gpus_per_worker(gpus, available.get("GPU", 0), getattr(job.spec, "device", "cpu"))
     if not CatalogFile(job.input, job.columns).seekable:
         unpacked = replace(job.columns, encoding="utf-8")
         job = replace(job, input=unpack_beside(job.input, job.columns, folder), columns=unpacked)
-    available = ray.cluster_resources()
-    there = available.get("GPU", 0)
-    if gpus is None:
-        gpus = 1.0 if there and getattr(job.spec, "device", "cpu") != "cpu" else 0.0
-    if gpus > there:
-        raise InputError(f"--gpus-per-worker {gpus:g}: the Ray cluster has {there:g} GPUs")
-    fit = there / gpus if gpus else available.get("CPU", 1) / cpus
+    fit = available.get("GPU", 0) / gpus if gpus else available.get("CPU", 1) / cpus
     size = max(1, workers or int(fit))
     run = uuid.uuid4().hex[:8]
     notes = (chunk.note() for chunk in chunks)
     while window := list(itertools.islice(notes, WINDOW)):
         yield from _run_window(ray, job, window, folder, run, min(size, len(window)), cpus, gpus)
+
+
+def gpus_per_worker(asked: float | None, there: float, device: str) -> float:
+    """GPUs of each actor; asking for more than the cluster has would wait for ever, so it is an InputError.
+
+    >>> gpus_per_worker(None, 8.0, "auto"), gpus_per_worker(None, 0.0, "auto"), gpus_per_worker(0.5, 1.0, "cuda")
+    (1.0, 0.0, 0.5)
+    """
+    if asked is None:
+        return 1.0 if there and device != "cpu" else 0.0
+    if asked > there:
+        raise InputError(f"--gpus-per-worker {asked:g}: the Ray cluster has {there:g} GPUs")
+    return asked
 
 
 def _run_window(
