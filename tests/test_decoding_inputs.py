@@ -167,6 +167,7 @@ def test_the_command_refuses_them_with_exit_code_2(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("out")] == []
 
 
+@pytest.mark.slow
 def test_the_bounds_themselves_work(generator: KeyphraseGenerator) -> None:
     for temperature in (0.01, 100):
         assert generator.generate(["a red drone"], np.int64(3), temperature=temperature)[0].keyphrases

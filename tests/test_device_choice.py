@@ -85,6 +85,7 @@ def visible() -> Any:
     return lambda task: os.environ.get("CUDA_VISIBLE_DEVICES")
 
 
+@pytest.mark.slow
 def test_a_process_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert {seen for _, seen in run_tasks(visible, range(6), 2, gpus=2)} == {"0", "1"}
@@ -120,6 +121,7 @@ def fragile() -> Any:
     return work
 
 
+@pytest.mark.slow
 def test_a_process_that_lost_its_device_is_replaced(tmp_path: Path) -> None:
     tasks = [(str(tmp_path), i) for i in range(3)]
     assert sorted(result for _, result in run_tasks(fragile, tasks, 2)) == [0, 1, 2]

@@ -72,6 +72,7 @@ def test_filling_costs_the_same_for_any_number_of_texts(count: int) -> None:
         assert log.copies == {"to device, asynchronous": 3} and not log.waits
 
 
+@pytest.mark.slow
 def test_the_host_waits_for_nothing_between_steps() -> None:
     texts = random_texts(1, 24)
     with simulated_device() as log:
@@ -98,6 +99,7 @@ def _count_steps(engine: DeviceEngine) -> int:
     return sum(pool.steps for pool in engine.pools.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_step_compiles_as_one_graph(backend: str) -> None:
     t5, texts = DeviceT5(random_t5(0)), random_texts(0, 4)

@@ -42,6 +42,7 @@ CASES += [("one2seq", way) for way in (WAYS[0], WAYS[1], WAYS[3], WAYS[7])]
 CASES += [("groov", way) for way in (WAYS[0], WAYS[6])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("paradigm", "way"), CASES, ids=str)
 def test_a_device_gives_what_the_cpu_gives(paradigm: str, way: dict[str, Any]) -> None:
     trained, texts = checkpoint(paradigm), documents(6)
