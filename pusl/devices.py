@@ -8,8 +8,10 @@ float16 is not offered: the activations of T5 overflow it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from ctypes.util import find_library
 from glob import glob
 from typing import Any
@@ -81,12 +83,18 @@ def has_bf16(device: str) -> bool:
     return bool(torch.cuda.get_device_capability(torch.device(device)) >= (8, 0)) or torch.version.hip is not None
 
 
-def apply_precision(precision: str) -> None:
-    """Lets float32 products on CUDA use TF32 if that was asked for, and only then."""
+@contextlib.contextmanager
+def float32_products(precision: str) -> Iterator[None]:
+    """Lets float32 products on CUDA use TF32 inside the block if `precision` is tf32, and only then."""
     import torch
 
+    before = torch.get_float32_matmul_precision()
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def weight_type(precision: str) -> Any:

@@ -170,7 +170,7 @@ def test_the_command_says_what_is_wrong(model: Path, tmp_path: Path, capsys: pyt
         (tmp_path / "items.csv", [], "has no column 'keyphrases' (found: id, text). Name it with --keyphrases-column"),
         (items, ["--calibrate", str(items)], "--complete and --calibrate"),
         (items, ["--allow-repeats"], "--complete searches for different keyphrases"),
-        (items, ["--temperature", "0.5"], "leave away --temperature"),
+        (items, ["--temperature", "0.5"], "omit --temperature"),
         (items, ["--keyphrases-column", "tags"], "no item has 'tags' (found: id, text, keyphrases). Name it with"),
     ):
         capsys.readouterr()

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from transformers import TrainingArguments
 
 from pusl import paradigms
+from pusl.devices import float32_products
 from pusl.tokenizer import token_ids
 from pusl.training import TrainConfig
 from pusl.training.collate import BatchPlan, Collator, TokenizedItem
@@ -19,7 +20,7 @@ from pusl.training.objective import IGNORED, with_loss
 from pusl.training.record import RunFolder
 from pusl.training.train_config import resolve
 from pusl.training.trainer import KeyphraseTrainer
-from pusl.training.training_run import _arguments, tf32
+from pusl.training.training_run import _arguments
 
 ITEMS = [TokenizedItem([20, 21, 22, 1], [[30, 31], [32]]), TokenizedItem([23, 1], [[33], [34, 35, 36], [37]])]
 CASES = [("pusl", False), ("pusl", True), ("one2one", False), ("one2seq", False), ("groov", True)]
@@ -97,6 +98,6 @@ def test_bfloat16_is_the_default_where_the_gpu_has_it(tmp_path: Any, monkeypatch
     assert TrainConfig().bf16 is None
     before = torch.get_float32_matmul_precision()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with tf32():
+    with float32_products("tf32"):
         assert torch.get_float32_matmul_precision() == "high"
     assert torch.get_float32_matmul_precision() == before

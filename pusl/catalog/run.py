@@ -196,7 +196,7 @@ def generate_catalog(
     if complete and calibrate is not None:
         raise InputError("--complete and --calibrate: the curve is learned for items of which nothing is known")
     if complete and (decoding.get("allow_repeats") or decoding.get("temperature")):
-        raise InputError("--complete searches for different keyphrases: leave away --temperature and --allow-repeats")
+        raise InputError("--complete searches for different keyphrases: omit --temperature and --allow-repeats")
     if calibrate is not None:
         if not isinstance(model, ModelRecipe):
             raise InputError("--calibrate needs a trained model: an LLM's keyphrases have no scores")

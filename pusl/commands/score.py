@@ -3,7 +3,7 @@
 Candidates are one list for all items (one phrase a line), or records with an `id` and a list `candidates` or
 `keyphrases` (a predictions file will do). The output holds each item's candidates, best first; `scores` are
 log-probabilities, the same that `pusl generate` gives. Work is kept in OUTPUT.parts/ until the output is
-complete, so the same command goes on after a crash.
+complete, so the same command resumes after a crash.
 
 examples:
   pusl score --model models/pusl --input items.jsonl --candidates queries.txt --output scores.jsonl

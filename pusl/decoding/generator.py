@@ -27,7 +27,7 @@ from pusl.decoding.rules import Phrase, Rules, Sampling, check_numbers
 from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
-from pusl.devices import apply_precision, resolve_device, resolve_precision, weight_type
+from pusl.devices import float32_products, resolve_device, resolve_precision, weight_type
 from pusl.fusion.folder import is_fused
 from pusl.paradigms import STRATEGIES
 from pusl.tokenizer import decode_each, encode_keyphrases, encode_texts
@@ -171,16 +171,17 @@ class KeyphraseGenerator:
         own = self.paradigm.ends_itself
         room = KNOWN_PHRASES if own and known is not None else 0
         search = Search(k + room, strategy, allow_repeats, batch_size, num_beams, floor)
-        if own and strategy != "sequence" and temperature == 0:
-            found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
-        elif temperature > 0 or own:
-            keys = [zlib.crc32(texts[i].encode()) for i in readable]
-            found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
-            found = [self._filtered(given, vocabulary, phrases) for given in found]
-        elif allow_repeats and self.paradigm.endless and vocabulary == "open":
-            found = self._sequences(source, search, Sampling(), [0] * len(source))
-        else:
-            found = self._search(source, search, self._rule(vocabulary, phrases, bonus), given_before)
+        with float32_products(self.precision):
+            if own and strategy != "sequence" and temperature == 0:
+                found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
+            elif temperature > 0 or own:
+                keys = [zlib.crc32(texts[i].encode()) for i in readable]
+                found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
+                found = [self._filtered(given, vocabulary, phrases) for given in found]
+            elif allow_repeats and self.paradigm.endless and vocabulary == "open":
+                found = self._sequences(source, search, Sampling(), [0] * len(source))
+            else:
+                found = self._search(source, search, self._rule(vocabulary, phrases, bonus), given_before)
         if own and given_before is not None:
             outside = [self._form_outside(phrases) for phrases in given_before]
             found = [[one for one in given if form(one.ids)] for given, form in zip(found, outside, strict=True)]
@@ -214,7 +215,10 @@ class KeyphraseGenerator:
             batch_size: items scored at once; changes speed, never results.
             calibration: adds probabilities; overrides the generator's own.
         """
-        return score_candidates(self, texts, candidates, known=known, batch_size=batch_size, calibration=calibration)
+        with float32_products(self.precision):
+            return score_candidates(
+                self, texts, candidates, known=known, batch_size=batch_size, calibration=calibration
+            )
 
     def explain(self, text: str, keyphrases: Sequence[str]) -> list[Explanation]:
         """Marks each keyphrase: where it occurs in the text, seen in training or new, in the universe or not."""
@@ -406,7 +410,6 @@ class KeyphraseGenerator:
 
 def _engine(model: Any, precision: str) -> Engine | DeviceEngine:
     """The CPU engine for what it computes, the device engine for everything else."""
-    apply_precision(precision)
     if model.device.type == "cpu" and precision in ("fp32", "int8"):
         return Engine(model, precision)
     return DeviceEngine(model, precision)

@@ -9,7 +9,6 @@ Resumable; deterministic on one device; distributed by `accelerate launch --mult
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import shutil
@@ -29,6 +28,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from pusl import paradigms
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, save_labels, scratch_model
+from pusl.devices import float32_products
 from pusl.examples import read_examples
 from pusl.process import half_amx
 from pusl.tokenizer import token_ids, train_tokenizer
@@ -153,7 +153,7 @@ class TrainingRun:
         checkpoint = self.folder.last_checkpoint() if self.state.is_main_process else None
         self.state.wait_for_everyone()
         checkpoint = checkpoint or self.folder.last_checkpoint()
-        with StopSignal() as stop, tf32():
+        with StopSignal() as stop, float32_products("tf32"):
             self.trainer = self._trainer(stop, score_first=self.score_first and checkpoint is None)
             done = self._done(checkpoint)
             if not done:
@@ -355,18 +355,6 @@ def _all_texts(config: TrainConfig) -> Iterator[str]:
     ):
         yield example.text
         yield from example.keyphrases
-
-
-@contextlib.contextmanager
-def tf32() -> Iterator[None]:
-    """Lets float32 products use TF32 inside the block, on GPUs that have it."""
-    before = torch.get_float32_matmul_precision()
-    if torch.cuda.is_available():
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def has_fast_bf16() -> bool:

@@ -2,7 +2,7 @@
 
 The rules of Algorithm 1 (or One2Seq's) are a table of scores, a row's state is a row of numbers, and a step writes the
 chosen tokens into a log that is copied to the host every few steps. The host cuts the log into phrases and refills
-slots whose sequence has ended while the device goes on.
+slots whose sequence has ended while the device continues.
 """
 
 from __future__ import annotations
