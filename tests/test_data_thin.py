@@ -133,7 +133,7 @@ def test_repeats_collapse_and_an_earlier_complete_stays(tmp_path):
 BAD = {
     "--keep 0": "expected a share above 0 and at most 1",
     "--keep 1.1": "expected a share above 0 and at most 1",
-    "--keep nan": "expected a share above 0 and at most 1",
+    "--keep nan": "'keep' is nan; it must be a finite number",
     "--keep 0.1": "--keep 0.1 is less than one label per item (0.222); raise it",
     "--by power": "--by power needs --propensity-parameters beta=NUMBER gamma=NUMBER",
     "--by jpv --propensity-parameters a": "--propensity-parameters a: expected NAME=NUMBER",

@@ -60,6 +60,7 @@ def test_a_step_launches_few_kernels_and_copies_nothing() -> None:
             assert not log.copies and not log.waits, log.places
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [16, 64])
 def test_filling_costs_the_same_for_any_number_of_texts(count: int) -> None:
     chance = random.Random(0)

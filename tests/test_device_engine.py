@@ -80,6 +80,7 @@ def test_whole_sequences_by_beam_search() -> None:
     searched(random_t5(2), lambda _: Ranked(4, str), Rules(IDS, False, 4, 12, (), whole=True), 4)
 
 
+@pytest.mark.slow
 def test_long_texts_and_outputs() -> None:
     model, texts = random_t5(3), random_texts(3, 5, longest=300)
     rules = Rules(IDS, True, 30, 16)

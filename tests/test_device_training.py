@@ -32,6 +32,7 @@ def batch_of(paradigm: str, order_free: bool) -> dict[str, Any]:
     return {name: value for name, value in made.items() if isinstance(value, torch.Tensor)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("paradigm", "order_free"), CASES)
 def test_the_forward_with_our_losses_is_one_graph(paradigm: str, order_free: bool) -> None:
     model, batch = with_loss(checkpoint().model), batch_of(paradigm, order_free)

@@ -54,6 +54,7 @@ def bomb(path: Path, start: bytes, piece: bytes, total: int = 256 << 20) -> Path
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "start", "piece"),
     [

@@ -158,6 +158,7 @@ def start_reporting():
     return settings_of
 
 
+@pytest.mark.slow
 def test_workers_set_what_their_process_needs(monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     before = torch.get_num_threads()

@@ -116,6 +116,7 @@ def test_every_parameter_moves_and_the_files_of_a_run_are_there(files, tmp_path)
     assert result.record["summary"]["mu"] == 2.5
 
 
+@pytest.mark.slow
 def test_pretrained_folders_train_on_and_untied_heads_survive_training_and_resume(files, tmp_path):
     from test_tokenizer import untied_checkpoint
 
@@ -134,6 +135,7 @@ def test_pretrained_folders_train_on_and_untied_heads_survive_training_and_resum
     assert not torch.equal(reloaded.lm_head.weight, reloaded.shared.weight)
 
 
+@pytest.mark.slow
 def test_an_option_that_the_record_does_not_name_had_its_default(files, tmp_path):
     config = settings(files, tmp_path / "model", max_steps=1, dev=None)
     train(config)
@@ -285,6 +287,7 @@ def test_gradient_checkpointing_gives_the_same_weights(files, tmp_path):
         torch.testing.assert_close(value, weights[1][name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_bfloat16_keeps_the_keyphrases_of_a_trained_model(pusl_model):
     texts = [f"a {color} {thing}, no. 7" for color in COLORS for thing in THINGS]
     whole, half = (

@@ -139,5 +139,6 @@ def test_a_kill_while_a_run_finishes_is_repaired_by_resume(files, tmp_path, piec
     assert records[0]["status"] == "finished" and records[0]["history"] == records[1]["history"]
 
 
+@pytest.mark.slow
 def test_large_seeds_train(files, tmp_path):
     assert train(settings(files, tmp_path / "model", max_steps=1, seed=2**32 - 1)).finished
