@@ -225,6 +225,7 @@ print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["stats", "convert"])
 def test_one_pass_commands_stream(tmp_path, command):
     """A file of 26 MB costs hardly more than one of a hundred KB."""

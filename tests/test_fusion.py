@@ -130,6 +130,7 @@ def test_reciprocal_ranks_by_hand() -> None:
     assert not ranker.learned
 
 
+@pytest.mark.slow
 def test_the_fused_ranking_is_better_than_its_sources(folder: Path) -> None:
     report = json.loads((folder / "fused" / "fusion.json").read_text())
     percent = report["percent"]
@@ -139,6 +140,7 @@ def test_the_fused_ranking_is_better_than_its_sources(folder: Path) -> None:
     assert report["reliability"]["gap"] < 15
 
 
+@pytest.mark.slow
 def test_predictions_are_the_same_in_every_batch(fused: FusedGenerator) -> None:
     texts = [row["text"] for row in rows(20, 7)]
     whole = fused.generate(texts, 4)
@@ -150,6 +152,7 @@ def test_predictions_are_the_same_in_every_batch(fused: FusedGenerator) -> None:
     assert fused.generate([" "], 3)[0].keyphrases == []
 
 
+@pytest.mark.slow
 def test_known_keyphrases_are_used_and_not_given_again(fused: FusedGenerator) -> None:
     texts = [row["text"] for row in rows(10, 8)]
     first = fused.generate(texts, 3)
@@ -159,6 +162,7 @@ def test_known_keyphrases_are_used_and_not_given_again(fused: FusedGenerator) ->
     assert fused.told is not None
 
 
+@pytest.mark.slow
 def test_a_closed_vocabulary_min_score_and_wrong_options(fused: FusedGenerator, tmp_path: Path) -> None:
     (tmp_path / "universe.txt").write_text("lamp\nred lamp\ntable\ngreen drone\n")
     texts = [row["text"] for row in rows(12, 9)]
@@ -180,6 +184,7 @@ def test_a_closed_vocabulary_min_score_and_wrong_options(fused: FusedGenerator, 
             fused.generate(texts, 4, **options)
 
 
+@pytest.mark.slow
 def test_any_phrase_gets_a_probability(fused: FusedGenerator) -> None:
     texts = [row["text"] for row in rows(4, 12)]
     first = fused.generate(texts, 2)
@@ -190,6 +195,7 @@ def test_any_phrase_gets_a_probability(fused: FusedGenerator) -> None:
         assert found.scores[0] == pytest.approx(np.log(one.scores[0]))
 
 
+@pytest.mark.slow
 def test_a_file_of_candidates_gets_probabilities(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "all.txt").write_text("shoe\nlamp\ngift\n")
     words = ["--model", str(folder / "fused"), "--input", str(folder / "test.jsonl"), "--workers", "1", "--quiet"]
@@ -203,6 +209,7 @@ def test_a_file_of_candidates_gets_probabilities(folder: Path, tmp_path: Path) -
             assert row["keyphrases"][0] == "shoe"
 
 
+@pytest.mark.slow
 def test_explain_names_the_sources(fused: FusedGenerator) -> None:
     text = "red shoe camera"
     marks = fused.explain(text, ["shoe", "red shoe", "never proposed"])
@@ -229,6 +236,7 @@ def test_a_fused_folder_serves_a_catalog(folder: Path) -> None:
         assert not set(json.loads(line)["keyphrases"]) & set(row["keyphrases"])
 
 
+@pytest.mark.slow
 def test_a_new_label_can_be_proposed_at_once(folder: Path, tmp_path: Path) -> None:
     fuse(folder / "train.jsonl", folder / "dev.jsonl", ["knn", "text"], tmp_path / "fused", ablate=False)
     new = [{"id": f"n{n}", "text": f"hoverboard {n} electric", "keyphrases": ["hoverboard"]} for n in range(3)]
@@ -242,6 +250,7 @@ def test_a_new_label_can_be_proposed_at_once(folder: Path, tmp_path: Path) -> No
     assert again[0] == 153  # the same ids replace themselves
 
 
+@pytest.mark.slow
 def test_without_enough_dev_items_reciprocal_ranks_are_fused(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,6 +265,7 @@ def test_without_enough_dev_items_reciprocal_ranks_are_fused(
     assert fused.generate(["red shoe"], 2)[0].keyphrases[0] in ("shoe", "red shoe")
 
 
+@pytest.mark.slow
 def test_junk_is_left_out_and_new_phrases_have_to_earn_their_place(folder: Path, tmp_path: Path) -> None:
     chance = random.Random(0)
     junk = ["s", "x", "moni", "shoe shoe", "!"]
@@ -279,6 +289,7 @@ def test_junk_is_left_out_and_new_phrases_have_to_earn_their_place(folder: Path,
         FusedGenerator.load(tmp_path / "plain", predictions={"gpt": tmp_path / "test_llm.jsonl"})
 
 
+@pytest.mark.slow
 def test_right_predictions_from_a_file_are_learned_from(folder: Path, tmp_path: Path) -> None:
     def predictions(records: list[dict]) -> list[dict]:
         return [{"id": r["id"], "keyphrases": r["keyphrases"][:1], "scores": [0.9]} for r in records]
@@ -306,6 +317,7 @@ def test_wrong_sources_are_named(words: list[str], message: str) -> None:
         parse_sources(words)
 
 
+@pytest.mark.slow
 def test_wrong_targets_and_items_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="pass --force"):
         fuse(folder / "train.jsonl", None, ["knn"], folder / "fused")

@@ -164,6 +164,7 @@ def test_a_model_that_training_made_better_replaces_it(catalog: Path, tmp_path: 
     assert record["best"]["step"] > 0 and record["best"]["B@2mu"] > record["history"][0]["B@2mu"]
 
 
+@pytest.mark.slow
 def test_wrong_flags_are_refused_before_the_slow_part(model: Path, catalog: Path, tmp_path: Path, capsys) -> None:
     words = ["post-train", "--model", str(model), "--train", str(catalog), "--out", str(tmp_path / "pt")]
     assert main([*words, "--dev", "nowhere.jsonl"]) == 2 and "nowhere.jsonl" in capsys.readouterr().err

@@ -43,6 +43,7 @@ def plain_score(
     return float(logprobs[range(len(phrase)), phrase].sum() + logprobs[-1, ends].logsumexp(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["relu", "gated-gelu"])
 @pytest.mark.parametrize(
     ("opening", "ends"), [([0, 97], [98]), ([0], [1]), ([0], [99, 1]), ([0, *range(2, 40), 97], [98])]

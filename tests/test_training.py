@@ -192,6 +192,7 @@ def test_bad_settings_are_named(files, tmp_path, more, message, monkeypatch):
     assert not (tmp_path / "model" / "pusl.json").exists()
 
 
+@pytest.mark.slow
 def test_items_without_keyphrases_are_counted_and_an_empty_file_is_refused(tmp_path):
     empty = {"id": "a", "text": "x", "keyphrases": []}
     rows = [
