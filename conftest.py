@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from pathlib import Path
 
 ROOT = Path(__file__).parent
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # models of a few thousand parameters are slower with two threads
 with contextlib.suppress(ImportError):  # pusl_eval is also tested alone
     from pusl.process import prepare_process
 

@@ -15,6 +15,8 @@ from pusl_eval.files import InputError, write_rows
 from pusl_eval.normalize import normalize
 from pusl_eval.records import read_predictions, read_references
 
+pytestmark = pytest.mark.slow  # hundreds of drawn cases each
+
 phrases = st.lists(
     st.sampled_from(["red shoe", "Red  shoe", "hat", "HAT", "blue hat", "", " ", "ﬁn", "fin"]), max_size=9
 )

@@ -197,6 +197,7 @@ def test_the_second_run_works_offline_and_without_a_key(tmp_path, monkeypatch):
     assert judge(tmp_path, DOWN, "--force", "--consistency", 0) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", CONTENT)
 def test_partial_answers_are_asked_again_once_and_then_unanswered(tmp_path, fault):
     references, predictions = catalog(tmp_path, 1, 4)
@@ -343,6 +344,7 @@ def test_many_poisoned_items_can_be_skipped(tmp_path, capsys):
     assert judge(tmp_path, DOWN, *flags, "--skip-failed", "--force", "--model", "other") == 1  # nothing at all
 
 
+@pytest.mark.slow
 def test_dry_run_says_what_the_run_then_does(tmp_path, capsys, monkeypatch):
     catalog(tmp_path, 30, 4)
     prices = ("--price-in", 2, "--price-out", 8)
@@ -374,6 +376,7 @@ def test_the_budget_stops_the_run_which_then_goes_on(tmp_path, capsys):
         assert len(endpoint.bodies) == 40
 
 
+@pytest.mark.slow
 def test_agreement_with_people_and_consistency(tmp_path, capsys):
     references, predictions = catalog(tmp_path, 30, 4)
     right = expected(references, predictions)
@@ -410,6 +413,7 @@ def test_agreement_with_people_and_consistency(tmp_path, capsys):
     assert sum(len(row["verdicts"]) for row in read(tmp_path / "check.jsonl")) == 41
 
 
+@pytest.mark.slow
 def test_shares_and_sizes_are_those_of_pusl_evaluate(tmp_path):
     """Uni@k, the parts and the counts mean the same in both commands."""
     references, predictions = catalog(tmp_path, 40, 6)
@@ -449,6 +453,7 @@ def test_gold_needs_a_text(tmp_path, capsys):
     assert "'nobody' has no reference" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_sample_depends_on_the_seed_and_not_on_the_order(tmp_path):
     references, _ = catalog(tmp_path, 50, 2)
 

@@ -141,6 +141,7 @@ def test_a_key_that_is_echoed_with_escapes_is_not_stored(monkeypatch):
         assert client.ask(PROMPT).text == "your key is [key]"
 
 
+@pytest.mark.slow
 def test_a_dripping_answer_does_not_outlast_the_timeout(monkeypatch):
     def drip(self, body, fault):
         self.send_response(200)

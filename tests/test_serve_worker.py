@@ -20,6 +20,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="kills a process the POSIX way")
 def test_a_worker_ends_with_its_parent_although_its_pipes_stay_open() -> None:
     settings = json.dumps({"model": str(shared_model()), "threads": 1})

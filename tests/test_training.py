@@ -93,6 +93,7 @@ def test_every_paradigm_learns(files, pusl_model, tmp_path, paradigm, more):
     assert len(AutoTokenizer.from_pretrained(result.path)) == plain.config.vocab_size
 
 
+@pytest.mark.slow
 def test_every_parameter_moves_and_the_files_of_a_run_are_there(files, tmp_path):
     out = tmp_path / "model"
     result = train(settings(files, out, max_steps=2, eval_every=2, dropout=0.0))
