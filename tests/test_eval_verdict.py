@@ -96,3 +96,13 @@ def test_evaluate_and_the_report_open_with_it(files, capsys):
     assert page.split("</h1>")[1].startswith('<p class="verdict">good is ahead of poor: B@8 37.5 against 12.5, +25.0')
     assert "First generate at least 8 phrases per item: 100 of 100 (good)" in page, "the lists hold 4 phrases"
     assert page.count('<p class="verdict">') == 2, "one for the observed labels, one for the complete ones"
+
+
+def test_complete_labels_need_no_caution():
+    compared = compare(REFERENCES, {"poor": POOR, "good": GOOD}, k=[4])
+    pair = compared["comparisons"][0]["scores"]["all"]
+    gap = {**pair["B@4"], "difference": abs(pair["B@4"]["difference"]), "interval": [0.1, 0.2]}
+    systems = compared["systems"]
+    assert "incomplete" in " ".join(verdict(systems, lambda *_: gap, 4))
+    assert verdict(systems, lambda *_: gap, 4, complete=True)[-1] == "Next: use good."
+    assert "incomplete" not in " ".join(verdict({"good": systems["good"]}, lambda *_: None, 4, complete=True))

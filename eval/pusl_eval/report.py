@@ -89,7 +89,11 @@ def build_report(
     ]
     if complete is not None:
         true = score(complete)
-        sections.append(_summary("Against the COMPLETE labels", true, middle, double, mu, _verdict(true, double, seed)))
+        sections.append(
+            _summary(
+                "Against the COMPLETE labels", true, middle, double, mu, _verdict(true, double, seed, complete=True)
+            )
+        )
     marks = {f"μ = {middle}": float(middle), f"2μ = {double}": float(double)} if mu else {}
     items = ReportItems(references, predictions, train, universe, complete, normalization)
     sections += [
@@ -142,13 +146,13 @@ def _header(
     return f'<h1>{escape(title)}</h1>{verdict}<p class="soft">{warning}{extra}</p>{note}<ul class="facts">{listed}</ul>'
 
 
-def _verdict(results: Results, k: int, seed: int) -> str:
+def _verdict(results: Results, k: int, seed: int, complete: bool = False) -> str:
     """Who is ahead, how sure that is, what it costs, what to do next."""
 
     def gap(a: str, b: str, metric: str) -> Gap:
         return paired_gap(results[a], results[b], metric, DRAWS, seed)
 
-    return f'<p class="verdict">{escape(" ".join(verdict(results, gap, k)))}</p>'
+    return f'<p class="verdict">{escape(" ".join(verdict(results, gap, k, complete)))}</p>'
 
 
 def _summary(heading: str, results: Results, middle: int, double: int, mu: float | None, verdict: str = "") -> str:

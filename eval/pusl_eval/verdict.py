@@ -18,12 +18,15 @@ Gaps = Callable[[str, str, str], Mapping[str, Any] | None]  # system, other syst
 LEAST = 0.005  # half a point: a smaller loss is not worth a sentence
 
 
-def verdict(systems: Systems, gaps: Gaps, k: int) -> list[str]:
-    """The sentences for one system or several, at one k."""
+def verdict(systems: Systems, gaps: Gaps, k: int, complete: bool = False) -> list[str]:
+    """The sentences for one system or several, at one k; `complete` says that no right label is missing."""
     ranked = sorted(systems, key=lambda name: -(_score(systems[name], f"B@{k}") or 0.0))
     if _score(systems[ranked[0]], f"B@{k}") is None:
         return ["No item has references, so nothing can be scored; fill in the keyphrases of the references."]
-    found = _alone(systems[ranked[0]], k) if len(ranked) == 1 else _ahead(systems, ranked[0], ranked[1], gaps, k)
+    if len(ranked) == 1:
+        found = _alone(systems[ranked[0]], k, complete)
+    else:
+        found = _ahead(systems, ranked[0], ranked[1], gaps, k, complete)
     warning = short_lists(systems, k)
     return [*found[:-1], warning] if warning else found
 
@@ -42,7 +45,7 @@ def short_lists(systems: Systems, k: int) -> str:
     )
 
 
-def _alone(metrics: Mapping[str, Any], k: int) -> list[str]:
+def _alone(metrics: Mapping[str, Any], k: int, complete: bool) -> list[str]:
     """One system."""
     name, ceiling = f"B@{k}", _score(metrics, f"B@{k}_max") or 1.0
     value = _score(metrics, name) or 0.0
@@ -52,13 +55,13 @@ def _alone(metrics: Mapping[str, Any], k: int) -> list[str]:
         f"{name} is {number(name, value)}{sure}: {100 * value / ceiling:.0f}% of the "
         f"{number(name, ceiling)} that the labels allow.",
         f"Of {k} phrases asked for it gives {_shown(metrics, f'K@{k}')} distinct ones; "
-        f"{_shown(metrics, f'P@{k}')}% of what it gives is among the labels; labels are incomplete, so the rest "
-        "may be right too.",
+        f"{_shown(metrics, f'P@{k}')}% of what it gives is among the labels"
+        + ("." if complete else "; labels are incomplete, so the rest may be right too."),
         "Next: compare it with a baseline, for example `pusl baseline knn` and one more --predictions NAME=FILE.",
     ]
 
 
-def _ahead(systems: Systems, first: str, second: str, gaps: Gaps, k: int) -> list[str]:
+def _ahead(systems: Systems, first: str, second: str, gaps: Gaps, k: int, complete: bool) -> list[str]:
     """The best system against the next."""
     name = f"B@{k}"
     best, other = systems[first], systems[second]
@@ -80,8 +83,10 @@ def _ahead(systems: Systems, first: str, second: str, gaps: Gaps, k: int) -> lis
         return [
             f"{lead}; the interval is above 0, so this is not chance.",
             *_cost(best, other, k),
-            f"Next: use {first}; labels are incomplete, so let `pusl judge` or a person check what it adds before you "
-            "trust the level of the scores.",
+            f"Next: use {first}."
+            if complete
+            else f"Next: use {first}; labels are incomplete, so let `pusl judge` or a person check what it adds before "
+            "you trust the level of the scores.",
         ]
     items = best["counts"]["n_items"] - best["counts"]["n_without_references"]
     needed = _rounded(items * ((span[1] - span[0]) / 2 / max(difference, 1e-9)) ** 2)
