@@ -10,6 +10,7 @@ import pytest
 from pusl_eval import compare, evaluate
 from pusl_eval.__main__ import main
 from pusl_eval.report import write_report
+from pusl_eval.verdict import verdict
 
 LABELS = [f"label {i}" for i in range(4)]
 REFERENCES = {str(i): LABELS for i in range(100)}
