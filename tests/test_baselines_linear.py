@@ -15,6 +15,8 @@ from pusl.baselines.svm import Svm, SvmConfig, fit_platt
 from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
 from pusl_eval.propensity import propensities
 
+pytestmark = pytest.mark.slow  # solvers run to their end
+
 
 def texts_and_labels(count: int, seed: int) -> TrainingData:
     """Texts of random words; label l belongs to texts that hold word l, with some noise."""

@@ -18,6 +18,8 @@ import pytest
 from pusl.cli import main
 from pusl_eval.files import read_rows, write_rows
 
+pytestmark = pytest.mark.slow  # processes and kills
+
 WORDS = ["zeto", "bavix", "drone", "camera", "foldable", "travel", "mini", "pro", "headset", "charger", "case", "gps"]
 
 
@@ -71,7 +73,6 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [row for _, row in read_rows(path)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "layout",
     [["--batch-size", "1"], ["--batch-size", "5"], ["--shard-size", "7"], ["--shard-size", "500"], ["--threads", "2"]],
@@ -88,7 +89,6 @@ def test_layout_changes_no_keyphrase_and_no_order(
     assert len({json.dumps(row["keyphrases"]) for row in first}) > 5, "the model says the same for every text"
 
 
-@pytest.mark.slow
 def test_workers_and_kills_change_no_byte(model: Path, items: Path, expected: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pusl", *flags(model, items, tmp_path / "out.jsonl")]
     parts = tmp_path / "out.jsonl.parts"
@@ -122,7 +122,6 @@ def test_a_closed_universe_and_explanations(model: Path, items: Path, tmp_path: 
     assert json.loads(rows_of(tmp_path / "out.parquet")[0]["explain"]) == rows[0]["explain"]
 
 
-@pytest.mark.slow
 def test_sampling_depends_on_the_seed_and_the_text_only(model: Path, items: Path, tmp_path: Path) -> None:
     sampling = ("--temperature", "1.0", "--strategy", "sequence", "--seed")
     assert main(flags(model, items, tmp_path / "a.jsonl", *sampling, "3")) == 0
@@ -181,7 +180,6 @@ def test_the_last_lines_tell_what_happened(model: Path, tmp_path: Path, capsys: 
     assert "1 have no usable text" in said and f"1 bad lines were left out: {tmp_path / 'out.csv'}.rejects" in said
 
 
-@pytest.mark.slow
 def test_calibrated_scores_are_probabilities(
     model: Path, items: Path, expected: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

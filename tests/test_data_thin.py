@@ -13,6 +13,8 @@ from pusl.data.thin import Labels, ThinConfig, self_selection, thin
 from pusl.examples import Example, read_examples, write_examples
 from pusl_eval.propensity import propensities
 
+pytestmark = pytest.mark.slow  # whole catalogs
+
 
 @pytest.fixture
 def source(tmp_path):

@@ -9,6 +9,8 @@ from decoding_models import checkpoint, documents
 from pusl import KeyphraseGenerator
 from pusl.decoding.cpu.linear import PRECISIONS, make_linear
 
+pytestmark = pytest.mark.slow  # every strategy at several batch sizes
+
 WAYS = {
     "sequence": {"strategy": "sequence"},
     "beam": {"strategy": "beam"},

@@ -17,6 +17,8 @@ from pusl.cli import main
 from pusl.llm.judging import summary_path
 from pusl_eval.evaluation import evaluate
 
+pytestmark = pytest.mark.slow  # real HTTP endpoints
+
 KEY = "sk-test-0123456789abcdefghij"
 WORDS = (
     "red blue green iron wood steel shoe pan lamp drone boat chair small large kids garden kitchen office running "
@@ -140,7 +142,6 @@ def test_a_small_run_from_end_to_end(tmp_path, capsys):
     assert "60.0 [" in printed and "group:g" in printed and "verdicts.summary.json" in printed
 
 
-@pytest.mark.slow
 def test_a_thousand_items_with_faults_end_complete_with_exact_counts_and_a_second_run_asks_nothing(tmp_path, capsys):
     references, predictions = catalog(tmp_path, 1000, 5)
     right = expected(references, predictions)
@@ -197,7 +198,6 @@ def test_the_second_run_works_offline_and_without_a_key(tmp_path, monkeypatch):
     assert judge(tmp_path, DOWN, "--force", "--consistency", 0) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", CONTENT)
 def test_partial_answers_are_asked_again_once_and_then_unanswered(tmp_path, fault):
     references, predictions = catalog(tmp_path, 1, 4)
@@ -246,7 +246,6 @@ def test_text_that_gives_orders_does_not_steer_the_verdict(tmp_path):
         assert row["verdicts"] == ["yes", "no", "no", "no"]
 
 
-@pytest.mark.slow
 def test_kill_9_and_go_on(tmp_path):
     """A killed run leaves no output; the next one asks only for what was not stored."""
     references, predictions = catalog(tmp_path, 60, 3)
@@ -344,7 +343,6 @@ def test_many_poisoned_items_can_be_skipped(tmp_path, capsys):
     assert judge(tmp_path, DOWN, *flags, "--skip-failed", "--force", "--model", "other") == 1  # nothing at all
 
 
-@pytest.mark.slow
 def test_dry_run_says_what_the_run_then_does(tmp_path, capsys, monkeypatch):
     catalog(tmp_path, 30, 4)
     prices = ("--price-in", 2, "--price-out", 8)
@@ -376,7 +374,6 @@ def test_the_budget_stops_the_run_which_then_goes_on(tmp_path, capsys):
         assert len(endpoint.bodies) == 40
 
 
-@pytest.mark.slow
 def test_agreement_with_people_and_consistency(tmp_path, capsys):
     references, predictions = catalog(tmp_path, 30, 4)
     right = expected(references, predictions)
@@ -413,7 +410,6 @@ def test_agreement_with_people_and_consistency(tmp_path, capsys):
     assert sum(len(row["verdicts"]) for row in read(tmp_path / "check.jsonl")) == 41
 
 
-@pytest.mark.slow
 def test_shares_and_sizes_are_those_of_pusl_evaluate(tmp_path):
     """Uni@k, the parts and the counts mean the same in both commands."""
     references, predictions = catalog(tmp_path, 40, 6)
@@ -453,7 +449,6 @@ def test_gold_needs_a_text(tmp_path, capsys):
     assert "'nobody' has no reference" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_sample_depends_on_the_seed_and_not_on_the_order(tmp_path):
     references, _ = catalog(tmp_path, 50, 2)
 
@@ -485,7 +480,6 @@ def test_long_texts_are_cut_and_counted_and_fields_are_chosen(tmp_path):
         assert read(tmp_path / "verdicts.jsonl")[0]["verdicts"] == ["yes", "yes"]
 
 
-@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_answered(tmp_path):
     catalog(tmp_path, 60, 3)
     with FakeEndpoint(latency=0.05) as endpoint:

@@ -22,6 +22,8 @@ from pusl.llm.prompts import item_block, judge_prompt, parse_verdicts
 from pusl.llm.threads import run_all
 from pusl_eval.files import InputError
 
+pytestmark = pytest.mark.slow  # real HTTP endpoints and pauses
+
 KEY = "sk-test-0123456789abcdefghij"
 PROMPT = judge_prompt(item_block({"text": "red running shoe"}), ["red shoe", "teapot"])
 
@@ -47,7 +49,6 @@ def test_passing_faults_are_retried_and_counted(fault):
         assert len(endpoint.bodies) == 3
 
 
-@pytest.mark.slow
 def test_retry_after_is_obeyed_by_every_thread():
     with FakeEndpoint(["429"], retry_after="0.4") as endpoint, LLMClient(settings(endpoint)) as client:
         client.ask(PROMPT)  # meets the limit alone, and waits
@@ -245,7 +246,6 @@ def test_answers_that_got_lost_count_against_the_budget():
                 client.ask(PROMPT)
 
 
-@pytest.mark.slow
 def test_concurrency_is_real_and_bounded():
     with FakeEndpoint(latency=0.05) as endpoint, LLMClient(settings(endpoint)) as client:
         client.ask(PROMPT)

@@ -15,6 +15,8 @@ from pusl.llm.client import LLMPrediction, LLMSpec
 from pusl.llm.endpoint import EndpointError, LLMSettings
 from pusl_eval.files import InputError
 
+pytestmark = pytest.mark.slow  # real HTTP endpoints
+
 TEXT = "red running shoe for kids"
 
 

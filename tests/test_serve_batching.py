@@ -11,6 +11,8 @@ import pytest
 
 from pusl.serve.batching import Batcher, Closed, QueueFull, WorkerLost
 
+pytestmark = pytest.mark.slow  # waits on purpose
+
 
 class Recorder:
     """Answers each text with itself and its key, and keeps the batches it saw."""
@@ -96,7 +98,6 @@ def test_the_queue_is_bounded_and_says_when_to_come_back() -> None:
     running(Recorder(0.01), body, max_batch=4, max_wait=0.05, max_queue=10)
 
 
-@pytest.mark.slow
 def test_retry_after_follows_the_pace() -> None:
     async def body(batcher: Batcher) -> None:
         for _ in range(12):
@@ -109,7 +110,6 @@ def test_retry_after_follows_the_pace() -> None:
     running(Recorder(0.15), body, max_batch=1, max_wait=0)
 
 
-@pytest.mark.slow
 def test_what_could_not_be_answered_in_time_is_refused_at_once() -> None:
     async def body(batcher: Batcher) -> None:
         assert not batcher.full(100)  # nothing is known yet, and nothing waits

@@ -17,6 +17,8 @@ from pusl.examples import read_examples
 from pusl_eval.files import InputError
 from pusl_eval.normalize import normalize
 
+pytestmark = pytest.mark.slow  # whole catalogs
+
 FILES = ("train", "dev", "test", "complete")
 
 
