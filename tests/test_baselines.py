@@ -66,6 +66,7 @@ def right_in_first_three(rows: list[dict], references: list[dict]) -> float:
     return hits / total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASELINES)
 def test_every_baseline_from_command_to_predictions(name: str, files: Path, tmp_path: Path) -> None:
     test, out = files / "test.jsonl", tmp_path / "out.jsonl"

@@ -56,6 +56,7 @@ def test_overlap_by_hand():
     assert found["share_above_2mu"] == 0.0  # against the training μ of 2.5
 
 
+@pytest.mark.slow
 def test_table_json_and_plot(tmp_path, capsys):
     write_examples(tmp_path / "train.jsonl", TRAIN)
     write_examples(tmp_path / "test.jsonl", [Example("9", "a tent", ["tent"])])

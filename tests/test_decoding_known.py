@@ -74,6 +74,7 @@ def test_sequences_go_on_until_they_have_k_further_phrases(paradigm: str) -> Non
     assert any(more) and all(given == phrases[1:2] for given, phrases in zip(more, plain, strict=True) if phrases[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["beam", "sequence"])
 def test_a_search_is_as_wide_as_what_is_known(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Phrases that must not come again would fill a beam of k; nobody's width depends on its batch mates."""
@@ -128,6 +129,7 @@ def complete(model: Path, items: Path, *more: str) -> list[dict[str, Any]] | int
     return [row for _, row in read_rows(output)] if code == 0 else code
 
 
+@pytest.mark.slow
 def test_the_command_completes_items_of_every_file_kind(model: Path, tmp_path: Path) -> None:
     texts = [*documents(3), documents(1)[0]]  # the last has the first one's text, but other keyphrases
     known = [["drone"], [], ["red shoe", "lamp"], ["camera"]]
