@@ -1,0 +1,1 @@
+"""The sources' tables and figures, one module per source; see registry.py."""
