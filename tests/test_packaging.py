@@ -22,7 +22,7 @@ NAMES = {"yaml": "pyyaml", "sklearn": "scikit-learn", "pydantic_core": "pydantic
 EXTRA_OF = {"pusl/serve": "serve", "pusl/catalog/engine_ray.py": "ray", "pusl/baselines/plt.py": "baselines"}
 BESIDE = {path.stem for path in (ROOT / "tests").glob("*.py")}  # modules that tests import from one another
 # For benchmarks and studies alone: a script says how to install it.
-SCRIPTS_ONLY = {"bm25s", "ctranslate2"} | {path.stem for path in (ROOT / "scripts").rglob("*.py")}
+SCRIPTS_ONLY = {"bm25s", "ctranslate2"} | {path.stem for path in (ROOT / "scripts").rglob("*")}  # and one another
 
 
 def project(folder: str) -> dict[str, Any]:

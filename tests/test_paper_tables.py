@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import math
@@ -21,12 +22,11 @@ STUDIES = Path(__file__).parent.parent / "scripts" / "studies"
 def _load() -> ModuleType:
     sys.path.insert(0, str(STUDIES))  # as `python scripts/studies/paper.py` has it
     try:
-        import paper
-
-        paper.load_items()
+        module = importlib.import_module("paper")
+        module.load_items()
     finally:
         sys.path.remove(str(STUDIES))
-    return paper
+    return module
 
 
 paper = _load()
@@ -77,9 +77,7 @@ def test_the_list_names_every_item() -> None:
 
 
 def test_cells_are_stored_and_not_mixed_up(tmp_path: Path) -> None:
-    from tables.registry import Work
-
-    work = Work("table", tmp_path, None)
+    work = paper.Work("table", tmp_path, None)
     assert work.cell("a b", lambda: (1, 2)) == [1, 2] == work.cell("a b", lambda: [3])
     with pytest.raises(ValueError, match="names that differ"):
         work.cell("a/b", lambda: 0)
