@@ -119,7 +119,7 @@ def fit_embeddings(model: Any, tokenizer: Any, paradigm: Paradigm = DEFAULT_PARA
     returns how many rows had to be appended. A spare row was never trained, so the row of a new mark that
     the paradigm writes starts near that of the token whose role it takes: `<eok>` ends a phrase as EOS does,
     `<bok>` opens one as the decoder's first id does, `<sep>` separates two as a semicolon does. PUSL learns
-    faster this way from pretrained weights (docs/LOG.md). Marks that are never written start near the mean row, where
+    faster this way from pretrained weights (docs/log.md). Marks that are never written start near the mean row, where
     they take no probability. An untied `lm_head` gets rows of its own and stays untied.
     """
     import torch

@@ -32,7 +32,7 @@ LAZY, PROLIFIC = (SYSTEMS[name] for name in TRAINED)  # the two that the text un
 
 @dataclass(frozen=True)
 class DemoConfig:
-    """Options of the demo. docs/RESULTS.md says how the defaults were chosen."""
+    """Options of the demo. docs/results says how the defaults were chosen."""
 
     items: int = option(9000, "items of the simulated catalog; 500 are for dev and 500 for test", minimum=1200)
     epochs: float = option(4.0, "passes over the training items, for both models", minimum=0.01)

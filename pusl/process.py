@@ -2,8 +2,8 @@
 
 A library must not change the process it is used in, so importing `pusl` or calling its functions sets nothing. Each
 process that we start ourselves (the command line, the demo's trainings, workers of `generate` and `serve`, Ray actors)
-calls `prepare_process` first. A program of your own may call it too, before it imports torch. docs/SCALING.md says
-what each setting does. What the user has set in the environment is never changed.
+calls `prepare_process` first. A program of your own may call it too, before it imports torch. What the user has
+set in the environment is never changed (docs/guides/millions.md).
 """
 
 from __future__ import annotations

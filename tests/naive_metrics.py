@@ -1,4 +1,4 @@
-"""Lists of phrases -> every metric of docs/METRICS.md, in plain Python, written for reading and not for speed.
+"""Lists of phrases -> every metric of docs/reference/metrics.md, in plain Python, written for reading, not for speed.
 
 Shares no code with `pusl_eval`: the tests hold the two against each other, and scripts/bench/evaluation.py times them.
 """

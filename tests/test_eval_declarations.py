@@ -107,8 +107,8 @@ def test_names():
 
 
 def test_the_page_is_made_from_the_declarations():
-    """After a change: python -m pusl_eval.glossary docs/METRICS.md"""
-    page = (ROOT / "docs" / "METRICS.md").read_text(encoding="utf-8")
+    """After a change: python -m pusl_eval.glossary docs/reference/metrics.md"""
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert rewritten(page) == page
     for metric in REGISTRY:
         assert metric.meaning.endswith(".") and metric.formula, metric.names

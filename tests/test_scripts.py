@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 SCRIPTS = [  # the others are parts of a script
     path for path in sorted(ROOT.glob("scripts/*/*.py")) if "__main__" in path.read_text(encoding="utf-8")
 ]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)

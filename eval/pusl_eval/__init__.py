@@ -2,7 +2,7 @@
 
     from pusl_eval import compare, evaluate, metrics
 
-Every number is defined in docs/METRICS.md.
+Every number is defined in docs/reference/metrics.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One declaration -> a metric that `evaluate`, the table, the report, the help and docs/METRICS.md know.
+"""One declaration -> a metric that `evaluate`, the table, the report, the help and docs/reference/metrics.md know.
 
     @per_item("B@k", formula="|Ŷ:k ∩ Y| / k", meaning="right phrases per phrase asked for")
     def budget_accuracy(t: Tally) -> Floats:
@@ -39,7 +39,7 @@ NEEDS = {
     "train": "--train", "propensities": "--train", "universe": "--universe", "weights": "--weights",
     "rank weights": "--rank-weights", "texts": "texts in the references", "judge": "pusl judge",
 }  # fmt: skip
-# Headings of docs/METRICS.md and of the help, in their order.
+# Headings of docs/reference/metrics.md and of the help, in their order.
 ITEM = "Per item, then mean over items"
 LABEL = "Over labels"
 FREE = "Without ground truth"

@@ -1,6 +1,6 @@
-"""python -m pusl_eval.glossary docs/METRICS.md
+"""python -m pusl_eval.glossary docs/reference/metrics.md
 
-Declared metrics -> the list in `--help` and the tables in docs/METRICS.md, which this command rewrites.
+Declared metrics -> the list in `--help` and the tables in docs/reference/metrics.md, which this command rewrites.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TABLE = re.compile(r"(<!-- metrics: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def help_text(width: int = 100) -> str:
     """Every metric with its meaning, for a terminal."""
-    lines = ["metrics (formulas: docs/METRICS.md):"]
+    lines = ["metrics (formulas: docs/reference/metrics.md):"]
     for metric in REGISTRY:
         if metric.needs != "judge":
             meaning = metric.meaning + (f" Needs {NEEDS[metric.needs]}." if metric.needs else "")
@@ -31,7 +31,7 @@ def help_text(width: int = 100) -> str:
 
 
 def markdown(section: str) -> str:
-    """The table of one section of docs/METRICS.md."""
+    """The table of one section of docs/reference/metrics.md."""
     rows = ["| name | definition | better | needs | meaning |", "|---|---|---|---|---|"]
     for metric in REGISTRY:
         if metric.section == section:
@@ -56,7 +56,7 @@ def _names(metric: Metric[Any]) -> str:
 def main() -> None:
     """Rewrites the tables of one page."""
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m pusl_eval.glossary docs/METRICS.md")
+        sys.exit("usage: python -m pusl_eval.glossary docs/reference/metrics.md")
     try:
         path = check_input(Path(sys.argv[1]))
         text = rewritten(path.read_text(encoding="utf-8"))

@@ -42,7 +42,7 @@ from pusl.fusion.sources import (
 from pusl_eval.files import InputError, write_json
 from pusl_eval.normalize import normalize
 
-LEAST_ITEMS = 50  # labeled dev items from which on a ranker is learned (docs/FUSION.md)
+LEAST_ITEMS = 50  # labeled dev items from which on a ranker is learned (docs/guides/fusing.md)
 DEV_ITEMS = 2000  # more of them change little and cost time
 TOLD_ITEMS = 1000  # dev items that the ranker for told items learns from
 TOLD_SHARE = 0.5  # of an item's keyphrases that the ranker for told items is told

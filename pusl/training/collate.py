@@ -5,7 +5,7 @@ the list is cut into micro-batches of about equal cost: rows × (longest source 
 only on the lengths, so every epoch has the same number of micro-batches. That number is a multiple of
 processes × accumulation: every optimizer step sums the same micro-batches for any number of processes,
 and no item is dropped or repeated. A step takes micro-batches of different lengths, from short to long:
-where items have between one and thirty keyphrases, a step that sees one kind learns less (docs/LOG.md).
+where items have between one and thirty keyphrases, a step that sees one kind learns less (docs/log.md).
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Collator:
     """Items -> tensors for one paradigm. `order_free` asks for the lists of the multi-softmax loss.
 
     Marks that the decoder writes by itself (`<bok>`) need not be learned. Counting them in the loss all the
-    same (`learn_bok`) makes models from scratch worse at what counts (docs/LOG.md).
+    same (`learn_bok`) makes models from scratch worse at what counts (docs/log.md).
     """
 
     paradigm: Paradigm

@@ -1,7 +1,7 @@
 """python scripts/bench/cost_model.py --shape t5-base --input 64 -k 10
 
 What an item costs by arithmetic: FLOPs, bytes per decoder step, and what they allow on an accelerator.
-Nothing here is measured; docs/SCALING.md sets measured figures beside it. `--check` compares the encoder
+Nothing here is measured; docs/guides/millions.md sets measured figures beside it. `--check` compares the encoder
 and decoder FLOPs with torch's own counter on a random model of the shape.
 """
 

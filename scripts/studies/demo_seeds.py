@@ -1,7 +1,7 @@
 """python scripts/studies/demo_seeds.py --out RUNS --seeds 0 1 2 3 4 --save pusl/demo_seeds.json
 
 Runs `pusl demo` with several seeds (catalog, weights and order all change) and prints the spread of the
-scores as the Markdown table of docs/RESULTS.md. Finished demos are reused. `pusl demo` prints the spread
+scores as the Markdown table of docs/results. Finished demos are reused. `pusl demo` prints the spread
 from the saved file. The file keeps earlier results from other kinds of processors with the same settings:
 they round differently, so the same seeds give other models.
 """

@@ -116,7 +116,7 @@ def train_system(study: Study, system: str, seed: int) -> Path:
         first = config_of(study, system, seed, out=str(base), max_steps=study.steps - last)
         result = train(first, resume=(base / "run.json").exists())
         if result.finished:
-            # Post-training's default of half the rate is for models that were trained for long (docs/LOG.md).
+            # Post-training's default of half the rate is for models that were trained for long (docs/log.md).
             second = config_of(study, system, seed, max_steps=last, lr=result.record["config"]["lr"])
             selection = Selection(selection_seed=seed, **study.post)
             result, _ = post_train(base, model, second, selection, resume=started, workers=1)
