@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pusl.cli import main
+from pusl.data.simulate import SimulateConfig, simulate
 from pusl.data.splits import SplitConfig, merge, parse_time, split, split_uniformly
 from pusl.examples import Example, read_examples, write_examples
 from pusl_eval.files import InputError
@@ -131,13 +132,15 @@ def test_split_by_time(tmp_path):
     rows += [Example(f"u{n}", f"unseen {n}", ["x"], timestamp="2025-03-02") for n in range(5)]
     write_examples(tmp_path / "log.jsonl", rows)
     command = ["data", "split", str(tmp_path / "log.jsonl"), "--out", str(tmp_path / "out"), "--by-time", "--dev", "4"]
+    command += ["--uniform", "3"]
     assert main([*command, "--cutoff", "2025-02-01"]) == 0
     out = tmp_path / "out"
     train, dev, test = (load(out, name) for name in ("train", "dev", "test"))
-    assert [len(train), len(dev)] == [16, 4] and [e.id for e in test] == [f"u{n}" for n in range(5)]
+    uniform = load(out, "uniform_unseen")
+    assert [len(train), len(dev), len(uniform)] == [13, 4, 3] and [e.id for e in test] == [f"u{n}" for n in range(5)]
     assert test == load(out, "future_unseen")
     known = {e.text for e in train}
-    assert known.isdisjoint(e.text for e in test) and known.isdisjoint(e.text for e in dev)
+    assert all(known.isdisjoint(e.text for e in part) for part in (test, dev, uniform))
     seen = load(out, "future_seen")
     assert {e.text for e in seen} == known & {f"text {n}" for n in range(10)}
     assert all(phrase.startswith("new") for e in seen for phrase in e.keyphrases)
@@ -145,6 +148,51 @@ def test_split_by_time(tmp_path):
     # Without --cutoff the latest rows make up the test share.
     assert main([*command, "--test", "5", "--force"]) == 0
     assert [e.id for e in load(out, "test")] == [f"u{n}" for n in range(5)]
+
+
+def test_what_later_sets_share_with_training(tmp_path, capsys):
+    past = [Example(f"p{n}", f"text {n}", ["a", f"b{n}"], timestamp=1) for n in range(10)]
+    later = [Example(f"s{n}", f"Text {n}", ["A", f"b{n}"] if n % 2 else ["a", "new"], timestamp=2) for n in range(10)]
+    write_examples(tmp_path / "log.jsonl", [*past, *later, Example("u", "other", ["a", "c"], timestamp=2)])
+    command = ["data", "split", str(tmp_path / "log.jsonl"), "--out", str(tmp_path / "out"), "--by-time"]
+    assert main([*command, "--cutoff", "2", "--dev", "0"]) == 0
+    found = json.loads((tmp_path / "out" / "split.json").read_text())["out_of_time"]
+    assert found["uniform_unseen"]["items"] == 0
+    assert found["future_seen"] == {
+        "items": 10, "keyphrases_per_item": 2.0, "texts_shared": 1.0, "items_unchanged": 0.5,
+        "labels_unchanged": 0.75, "labels_known": 0.75,
+    }  # fmt: skip
+    assert found["future_unseen"]["texts_shared"] == 0 and found["future_unseen"]["labels_known"] == 0.5
+    assert found["future_unseen"]["items_unchanged"] is None
+    table = capsys.readouterr().out
+    assert "labels unchanged" in table and "75.0" in table and "–" in table
+
+
+def test_count_sets_out_of_the_training_part(tmp_path, source):
+    plain = split([source], tmp_path / "plain", SplitConfig(seed=4))
+    about = split([source], tmp_path / "out", SplitConfig(seed=4, count_sets="train", count_size=3, every_count=True))
+    train, test = (load(tmp_path / "out", name) for name in ("train", "test"))
+    assert test == load(tmp_path / "plain", "test"), "the test file stays"
+    taken = {}
+    for path in (tmp_path / "out").glob("test_count_*.jsonl"):
+        examples = list(read_examples(path))
+        assert {len(e.keyphrases) for e in examples} == {int(path.stem.split("_")[-1])}
+        taken[path.stem] = {e.text for e in examples}
+    assert all(len(texts) == 3 for texts in taken.values()) and len(taken) == 8
+    out = set().union(*taken.values())
+    assert out.isdisjoint(e.text for e in [*train, *test, *load(tmp_path / "out", "dev")])
+    assert out | {e.text for e in train} == {e.text for e in load(tmp_path / "plain", "train")}
+    assert about["sizes"]["train"] == plain["sizes"]["train"] - 24
+    with pytest.raises(InputError, match="leaves nothing to train on"):
+        split([source], tmp_path / "none", SplitConfig(count_sets="train", count_size=1000))
+
+
+def test_splitting_a_simulated_file_by_its_own_seed_is_a_fair_draw(tmp_path):
+    simulate(tmp_path / "shop", SimulateConfig(items=600, seed=5))
+    split([tmp_path / "shop" / "train.jsonl"], tmp_path / "out", SplitConfig(seed=5, test=0.3))
+    test, train = (load(tmp_path / "out", name) for name in ("test", "train"))
+    several = [sum(len(e.keyphrases) > 1 for e in part) / len(part) for part in (test, train)]
+    assert abs(several[0] - several[1]) < 0.12, "the same random numbers decide popularity and the split"
 
 
 def test_times_of_several_kinds():
@@ -165,6 +213,9 @@ BAD = {
     "--seed -3": "'seed' is -3",
     "--max-count 0": "'max_count' is 0",
     "--cutoff 3": "--cutoff needs --by-time",
+    "--uniform 3": "--uniform needs --by-time",
+    "--count-size 3": "--count-size needs --count-sets train",
+    "--count-sets train --count-size 2.5": "--count-size 2.5: expected a share below 1",
     "--by-time": "has no timestamp. Name the column with --timestamp-column",
     "--by-time --timestamp-column text": "expected a number or a date",
     "--text-column title": "no field 'title'",

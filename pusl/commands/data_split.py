@@ -3,18 +3,24 @@
 Rows with the same text become one item: keyphrases united, counts added. A text is never in two
 splits. Besides train.jsonl, dev.jsonl and test.jsonl the folder gets the narrow (at most 2μ
 keyphrases) and diverse part of the test file, test files by number of keyphrases, items without
-keyphrases (unlabeled.jsonl) and split.json. With --by-time test.jsonl holds later texts that are new
-(also as future_unseen.jsonl), and future_seen.jsonl later rows of texts in train.jsonl.
+keyphrases (unlabeled.jsonl) and split.json. --count-sets train takes the files by number of keyphrases
+out of the training part instead, as the paper's Algorithm 2 prints it.
+
+With --by-time test.jsonl holds later texts that are new (also as future_unseen.jsonl), future_seen.jsonl
+later rows of texts in train.jsonl, and uniform_unseen.jsonl texts from the time of train.jsonl that are
+not in it. A table says what each shares with train.jsonl (the paper's Appendix F).
 
 examples:
   pusl data split catalog.jsonl --out splits --seed 1
   pusl data split 2024.csv 2025.csv --out splits --text-template "{title}. {description}"
   pusl data split log.parquet --out splits --by-time --cutoff 2025-10-01
+  pusl data split catalog.jsonl --out splits --count-sets train --count-size 100 --every-count
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from pusl.commands.shared_flags import add_columns, add_force
 from pusl.config import add_flags, build
@@ -44,4 +50,22 @@ def run(args: argparse.Namespace) -> None:
         if not name.startswith("test_count_"):
             print(f"  {name:<22} {size:>9,}")
     counts = [name for name in about["sizes"] if name.startswith("test_count_")]
-    print(f"  and {len(counts)} test files by number of keyphrases ({counts[0]} ... {counts[-1]})")
+    if counts:
+        print(f"  and {len(counts)} test files by number of keyphrases ({counts[0]} ... {counts[-1]})")
+    if "out_of_time" in about:
+        print(out_of_time_table(about["out_of_time"]))
+
+
+def out_of_time_table(sets: dict[str, dict[str, Any]]) -> str:
+    """The test sets of a split by time, in percent except the first two columns."""
+    heads = ("items", "labels/item", "texts in train", "items unchanged", "labels unchanged", "labels in train")
+    lines = ["", f"  {'test set':<16}" + "".join(f"{head:>18}" for head in heads)]
+    for name, row in sets.items():
+        items, per_item, *shares = row.values()
+        cells = [f"{items:,}", _cell(per_item, 1, 2), *(_cell(share, 100, 1) for share in shares)]
+        lines.append(f"  {name:<16}" + "".join(f"{cell:>18}" for cell in cells))
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, scale: int, digits: int) -> str:
+    return "–" if value is None else f"{scale * value:.{digits}f}"

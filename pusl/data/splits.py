@@ -2,7 +2,8 @@
 
 Merge all files, group by text, unite the keyphrases and add their counts, shuffle with a seed, cut.
 Texts that differ only in case or spacing stay separate items but always share a split. With times,
-the cut is a moment instead: what came later is either of texts seen in training or of unseen ones.
+the cut is a moment instead: what came later is either of texts seen in training or of unseen ones
+(the paper's Appendix F), and a random part of the earlier texts is held out beside them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from pusl_eval.flags import SEED
 from pusl_eval.normalize import collapse, distinct, normalize
 
 MANIFEST = "split.json"
+COUNT_SETS = ("test", "train")
+STREAM = 0x5B117  # this module's own random numbers: `pusl data simulate` with the same seed draws others
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,22 @@ class SplitConfig:
     test: float = option(0.1, "test items: a share of all items (below 1) or their number", minimum=0)
     by_time: bool = option(False, "split by time instead of at random: test items are later than train and dev")
     cutoff: str | None = option(None, "with --by-time: where test begins (default: by the --test share)")
+    uniform: float | None = option(
+        None, "with --by-time: earlier items held out as uniform_unseen.jsonl, a share or a number (default: as --dev)",
+        minimum=0,
+    )  # fmt: skip
+    count_sets: str = option(
+        "test", "where the test files by number of keyphrases come from: parts of the test file, or items taken out of "
+        "the training part, which are then in neither (the paper's Algorithm 2, lines 10 and 11)", choices=COUNT_SETS,
+    )  # fmt: skip
+    count_size: float | None = option(
+        None, "with --count-sets train: items taken out for each number of keyphrases, a share of those that have it "
+        "or their number (default: as --test)", minimum=0,
+    )  # fmt: skip
     max_count: int = option(
         20, "last of the test files by number of keyphrases; it includes all items with more", minimum=1
     )
+    every_count: bool = option(False, "a file for every number of keyphrases that occurs, whatever --max-count says")
 
 
 def split(
@@ -52,13 +68,17 @@ def split(
     with writing_folder(out, MANIFEST, force) as (work, about):
         rows = list(_read_all(paths, columns))
         parts = split_by_time(rows, config) if config.by_time else split_uniformly(rows, config)
+        counted = parts["test"]
+        if config.count_sets == "train":
+            parts["train"], counted = take_out_by_count(parts["train"], config)
         train = parts["train"]
         mu = sum(len(example.keyphrases) for example in train) / len(train)
         tests = {name: part for name, part in parts.items() if name not in ("train", "dev")}
-        for name in [name for name in tests if name in ("test", "future_seen")]:
+        for name in [name for name in tests if name in ("test", "future_seen", "uniform_unseen")]:
             tests[f"{name}_narrow"] = [example for example in tests[name] if len(example.keyphrases) <= 2 * mu]
             tests[f"{name}_diverse"] = [example for example in tests[name] if len(example.keyphrases) > 2 * mu]
-        tests.update(_by_count(parts["test"], config.max_count))
+        most = max((len(example.keyphrases) for example in counted), default=1)
+        tests.update(_by_count(counted, most if config.every_count else config.max_count, config.every_count))
         sizes = {}
         for name, part in {"train": train, "dev": parts["dev"], **tests}.items():
             if part or name in ("dev", "test", "test_narrow", "test_diverse"):
@@ -73,6 +93,8 @@ def split(
                 "config": asdict(config),
             }
         )
+        if config.by_time:
+            about["out_of_time"] = out_of_time(parts)
     return about
 
 
@@ -137,10 +159,11 @@ def split_uniformly(rows: list[Example], config: SplitConfig) -> dict[str, list[
 
 
 def split_by_time(rows: list[Example], config: SplitConfig) -> dict[str, list[Example]]:
-    """Rows before the cutoff as train and dev; later rows by whether training has their text.
+    """Rows before the cutoff as train, dev and a held-out part; later rows by whether training has their text.
 
-    `test` and `future_unseen` are the later texts that no earlier row has; `future_seen` the later
-    rows of training texts, with what was observed later. Later rows of dev texts are left out.
+    `uniform_unseen` are texts of the same time as training. `test` and `future_unseen` are the later texts
+    that no earlier row has; `future_seen` the later rows of training texts, with what was observed later.
+    Later rows of other earlier texts are left out.
     """
     times = np.array([_moment(example) for example in rows])
     cutoff = _cutoff(times, config)
@@ -150,8 +173,13 @@ def split_by_time(rows: list[Example], config: SplitConfig) -> dict[str, list[Ex
         raise InputError(
             f"--cutoff {config.cutoff}: {len(earlier)} rows before it and {len(later)} from it on; both need some"
         )
-    share = config.dev / (1 - config.test) if config.dev < 1 and config.test < 1 else config.dev
-    parts = split_uniformly(earlier, SplitConfig(seed=config.seed, dev=share, test=0))
+
+    def share(value: float) -> float:  # of all rows -> of the earlier ones
+        return value / (1 - config.test) if value < 1 and config.test < 1 else value
+
+    held_out = config.dev if config.uniform is None else config.uniform
+    parts = split_uniformly(earlier, SplitConfig(seed=config.seed, dev=share(config.dev), test=share(held_out)))
+    parts["uniform_unseen"] = parts.pop("test")
     seen = {normalize(example.text) for example in parts["train"]}
     known = {normalize(example.text) for example in earlier}
     future = [example for example in merge(later) if example.keyphrases]
@@ -163,6 +191,61 @@ def split_by_time(rows: list[Example], config: SplitConfig) -> dict[str, list[Ex
             "--by-time: no later row has keyphrases and a text outside dev, so there is nothing to test on"
         )
     return parts
+
+
+def out_of_time(parts: dict[str, list[Example]]) -> dict[str, dict[str, float | int | None]]:
+    """The test sets of a split by time, each with what it shares with the training part (Appendix F).
+
+    `texts_shared`: share of its texts that training has. `items_unchanged`: of those, the share with exactly the
+    keyphrases that training has for them; `labels_unchanged`: the share of training's keyphrases that came again.
+    `labels_known`: share of its keyphrases that occur anywhere in training.
+    """
+    training: dict[str, set[str]] = {}
+    for example in parts["train"]:
+        training.setdefault(normalize(example.text), set()).update(map(normalize, example.keyphrases))
+    known = set().union(*training.values())
+    found: dict[str, dict[str, float | int | None]] = {}
+    for name in ("uniform_unseen", "future_seen", "future_unseen"):
+        part = [(normalize(example.text), set(map(normalize, example.keyphrases))) for example in parts[name]]
+        both = [(training[text], labels) for text, labels in part if text in training]
+        occurrences = [label for _, labels in part for label in labels]
+        found[name] = {
+            "items": len(part),
+            "keyphrases_per_item": _share(len(occurrences), len(part)),
+            "texts_shared": _share(len(both), len(part)),
+            "items_unchanged": _share(sum(before == after for before, after in both), len(both)),
+            "labels_unchanged": _share(
+                sum(len(before & after) for before, after in both), sum(len(before) for before, _ in both)
+            ),
+            "labels_known": _share(sum(label in known for label in occurrences), len(occurrences)),
+        }
+    return found
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def take_out_by_count(train: list[Example], config: SplitConfig) -> tuple[list[Example], list[Example]]:
+    """A training part -> what stays in it, and the items taken out: the same share or number for every count.
+
+    Near-equal texts leave together, so that no text is in both.
+    """
+    size = config.test if config.count_size is None else config.count_size
+    units: dict[str, list[Example]] = {}
+    for example in train:
+        units.setdefault(normalize(example.text), []).append(example)
+    by_count: dict[int, list[str]] = {}
+    for text, unit in units.items():
+        by_count.setdefault(len(unit[0].keyphrases), []).append(text)
+    taken: set[str] = set()
+    for count, texts in sorted(by_count.items()):
+        wanted = int(size) if size >= 1 else round(size * len(texts))
+        taken.update(texts[index] for index in _permutation(len(texts), config.seed, count)[:wanted])
+    if len(taken) == len(units):
+        raise InputError(f"--count-sets train: --count-size {size:g} leaves nothing to train on ({len(train)} items)")
+    stays = [example for text, unit in units.items() if text not in taken for example in unit]
+    return stays, [example for text, unit in units.items() if text in taken for example in unit]
 
 
 def _read_all(paths: Sequence[str | Path], columns: Columns | None) -> Iterator[Example]:
@@ -177,14 +260,18 @@ def _read_all(paths: Sequence[str | Path], columns: Columns | None) -> Iterator[
 
 def _check(config: SplitConfig) -> None:
     check(config)
-    for name in ("dev", "test"):
+    for name in ("dev", "test", "uniform", "count_size"):
         value = getattr(config, name)
-        if not math.isfinite(value) or (value >= 1 and value != int(value)):
-            raise InputError(f"--{name} {value}: expected a share below 1 or a number of items")
+        if value is not None and (not math.isfinite(value) or (value >= 1 and value != int(value))):
+            raise InputError(f"--{name.replace('_', '-')} {value}: expected a share below 1 or a number of items")
     if config.test == 0:
         raise InputError("--test 0: a split needs test items")
     if config.cutoff is not None and not config.by_time:
         raise InputError("--cutoff needs --by-time")
+    if config.uniform is not None and not config.by_time:
+        raise InputError("--uniform needs --by-time")
+    if config.count_size is not None and config.count_sets != "train":
+        raise InputError("--count-size needs --count-sets train")
 
 
 def _sizes(count: int, config: SplitConfig) -> tuple[int, int]:
@@ -199,16 +286,17 @@ def _sizes(count: int, config: SplitConfig) -> tuple[int, int]:
     return dev, test
 
 
-def _permutation(count: int, seed: int) -> list[int]:
-    """A shuffle that depends on the seed alone, not on numpy's version of shuffling."""
-    return [int(index) for index in np.argsort(np.random.default_rng(seed).random(count), kind="stable")]
+def _permutation(count: int, seed: int, *part: int) -> list[int]:
+    """A shuffle that depends on the seed (and the part) alone, not on numpy's version of shuffling."""
+    draw = np.random.default_rng([STREAM, seed, *part])
+    return [int(index) for index in np.argsort(draw.random(count), kind="stable")]
 
 
-def _by_count(test: list[Example], maximum: int) -> dict[str, list[Example]]:
+def _by_count(test: list[Example], maximum: int, every: bool) -> dict[str, list[Example]]:
     width = len(str(maximum))
     files: dict[str, list[Example]] = {}
     for count in range(1, maximum + 1):
-        last = count == maximum
+        last = count == maximum and not every
         part = [e for e in test if len(e.keyphrases) == count or (last and len(e.keyphrases) > count)]
         files[f"test_count_{count:0{width}d}{'_plus' if last else ''}"] = part
     return files
