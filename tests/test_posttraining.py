@@ -95,9 +95,66 @@ def test_selection_takes_rich_items_and_completes_sparse_ones(catalog: Path, mod
 @pytest.mark.slow
 def test_sample_cap_is_shared_by_the_sources(catalog: Path, model: Path, tmp_path: Path) -> None:
     report = select(model, catalog, tmp_path / "s", Selection(samples=10, k=4), workers=1)
-    assert report["raw"]["kept"] == 5 and report["synthetic"]["candidates"] == 5
+    part = report["synthetic"]
+    assert report["raw"]["kept"] == 5 and part["kept"] == 5 and part["candidates"] == 5 + part["rejected"]
     report = select(model, catalog, tmp_path / "r", Selection(samples=10, sources="raw"), workers=1)
     assert report["raw"]["kept"] == 10 and "synthetic" not in report
+
+
+@pytest.mark.slow
+def test_rejected_items_are_replaced_while_there_are_candidates(catalog: Path, model: Path, tmp_path: Path) -> None:
+    every = select(model, catalog, tmp_path / "all", Selection(k=3, sources="synthetic"), workers=1)["synthetic"]
+    assert 0 < every["kept"] < every["candidates"] == every["available"] == 32, "some are rejected"
+    report = select(
+        model, catalog, tmp_path / "some", Selection(k=3, sources="synthetic", samples=every["kept"] - 1), workers=1
+    )
+    part = report["synthetic"]
+    assert part["kept"] == every["kept"] - 1 < part["candidates"] < 32
+    chosen = {e.id: e.keyphrases for e in read_examples(tmp_path / "some" / "selected.jsonl")}
+    assert chosen.items() < {e.id: e.keyphrases for e in read_examples(tmp_path / "all" / "selected.jsonl")}.items()
+    # A run that was killed before its end tries the same items, and does not generate again.
+    first = (tmp_path / "some" / "selected.jsonl").read_bytes()
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "some").glob("generated-*.jsonl")}
+    assert len(times) > 1
+    (tmp_path / "some" / "selection.json").unlink()
+    (tmp_path / "some" / "selected.jsonl").unlink()
+    options = Selection(k=3, sources="synthetic", samples=every["kept"] - 1)
+    assert select(model, catalog, tmp_path / "some", options, workers=1) == report
+    assert first == (tmp_path / "some" / "selected.jsonl").read_bytes()
+    assert times == {path: path.stat().st_mtime_ns for path in (tmp_path / "some").glob("generated-*.jsonl")}
+
+
+@pytest.mark.slow
+def test_another_model_can_complete_the_items(catalog: Path, model: Path, tmp_path: Path, capsys) -> None:
+    train(
+        TrainConfig(
+            paradigm="one2seq", model="scratch:tiny", train=str(catalog), out=str(tmp_path / "o2s"), vocab_size=330,
+            batch_size=12, max_steps=2,
+        )
+    )  # fmt: skip
+    options = Selection(k=4, sources="synthetic", generator=str(model))
+    select(tmp_path / "o2s", catalog, tmp_path / "s", options, workers=1)
+    select(model, catalog, tmp_path / "own", Selection(k=4, sources="synthetic"), workers=1)
+    assert (tmp_path / "s" / "selected.jsonl").read_bytes() == (tmp_path / "own" / "selected.jsonl").read_bytes()
+    words = ["post-train", "--model", str(model), "--train", str(catalog), "--out", str(tmp_path / "pt")]
+    assert main([*words, "--generator", str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in capsys.readouterr().err and not (tmp_path / "pt").exists()
+
+
+@pytest.mark.slow
+def test_resuming_with_train_reads_the_dev_file_of_renamed_columns(catalog: Path, model: Path, tmp_path: Path) -> None:
+    rows = [{"id": e.id, "title": e.text, "tags": e.keyphrases} for e in read_examples(catalog)]
+    write_rows(tmp_path / "own.jsonl", rows)
+    words = ["post-train", "--model", str(model), "--train", str(tmp_path / "own.jsonl"), "--out", str(tmp_path / "pt")]
+    words += ["--dev", str(tmp_path / "own.jsonl"), "--text-column", "title", "--keyphrases-column", "tags"]
+    words += ["--sources", "raw", "--max-steps", "2", "--batch-size", "12", "--eval-every", "1"]
+    assert main(words) == 0
+    scored = json.loads((tmp_path / "pt" / "run.json").read_text())
+    record = {**scored, "status": "running"}
+    (tmp_path / "pt" / "run.json").write_text(json.dumps(record))
+    assert main(["train", "--resume", "--out", str(tmp_path / "pt")]) == 0
+    after = json.loads((tmp_path / "pt" / "run.json").read_text())
+    assert after["status"] == "finished" and after["best"]["B@2mu"] == scored["best"]["B@2mu"] > 0
 
 
 @pytest.mark.slow

@@ -1,13 +1,14 @@
 """PUSL+PT: trains a model again on rich training items and on items it completed itself.
 
 raw items have more keyphrases than the mean μ; synthetic ones had fewer, the model added its own, and
-they are kept only if they now have more than μ. OUT/selection/selection.json counts what was kept and
-rejected. With --dev, the model is scored before and after, and OUT holds the better one. --resume
-continues a run that was stopped or killed.
+they are kept only if they now have more than μ (others replace them). OUT/selection/selection.json counts
+what was kept and rejected. With --dev, the model is scored before and after, and OUT holds the better
+one. --resume continues a run that was stopped or killed.
 
 example:
   pusl post-train --model models/pusl --train train.jsonl --dev dev.jsonl --out models/pusl-pt
   pusl post-train --model models/pusl --train train.jsonl --out models/raw-only --sources raw
+  pusl post-train --model models/one2seq --generator models/pusl --train train.jsonl --out models/one2seq-pt
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if "synthetic" in report:
         part = report["synthetic"]
         print(f"synthetic: {part['kept']:,} of {part['candidates']:,} kept, {part['rejected']:,} rejected, "
-              f"{part['phrases_added']:,} keyphrases added")  # fmt: skip
+              f"{part['phrases_added']:,} keyphrases added; {part['available']:,} items had few enough")  # fmt: skip
     if not result.finished:
         print(f"pusl: stopped at step {result.steps}; resume with the same command and --resume", file=sys.stderr)
         return 130

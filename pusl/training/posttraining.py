@@ -2,8 +2,9 @@
 
 PUSL+PT. (1) raw: training items with more keyphrases than the mean μ. (2) synthetic: for items with
 few keyphrases the model generates more; they are added to the originals, repeats are dropped, and the
-item is KEPT only if it now has more than μ (rejection sampling). Then the model trains on both with
-half the learning rate. Every step leaves a finished file or nothing, so that a killed run can resume.
+item is KEPT only if it now has more than μ (rejection sampling); others are tried in place of the rejected
+until there are enough. Then the model trains on both with half the learning rate. Every step leaves a
+finished file or nothing, so that a killed run can resume.
 With a dev file the model is scored before its first step, and kept if training never beats it.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from pusl.training.record import RunFolder
 from pusl.training.train_config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl_eval.budgets import budget
 from pusl_eval.columns import STANDARD, Columns, ItemFile
-from pusl_eval.files import InputError, hash_rank, sample_by_hash, write_json
+from pusl_eval.files import InputError, file_digest, hash_rank, sample_by_hash, write_json
 from pusl_eval.normalize import distinct
 
 if TYPE_CHECKING:
@@ -40,7 +42,11 @@ class Selection:
         "raw,synthetic", "where items come from: raw, synthetic or raw,synthetic (the ablation of Table 6)"
     )
     samples: int = option(
-        50_000, "at most this many items, half from each source if both are used (paper: 50,000)", minimum=1
+        50_000, "items to train on, half from each source if both are used (paper: 50,000); synthetic items that are "
+        "rejected are replaced while there are candidates", minimum=1,
+    )  # fmt: skip
+    generator: str | None = option(
+        None, "model folder that completes the synthetic items (default: --model itself; Table 7: a PUSL model)"
     )
     k: int | None = option(None, "phrases to ask the model for per sparse item (default: 2μ)", minimum=1)
     min_score: float | None = option(None, "drop generated phrases with a score below this before the rejection rule")
@@ -119,16 +125,27 @@ def post_train(
         **_from_first_run(model, meta, train_config),
     )  # fmt: skip
     resolve(config)  # and so is what is wrong with the settings
+    if options.generator is not None:
+        read_meta(options.generator)
     own = Columns(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Columns)})
     report = select(model, ItemFile(str(train_config.train), own), out / "selection", options, workers)
-    # The selected items have the standard columns; the dev file keeps the user's.
+    # The selected items have the standard columns, and so has the dev file: `pusl train --resume` knows no others.
     config = dataclasses.replace(
         config, train=str(out / "selection" / "selected.jsonl"), mu=report["mu"],
-        dev=ItemFile(config.dev, own) if config.dev else None, **dataclasses.asdict(STANDARD),
+        dev=_standard_dev(config.dev, own, out / "selection"), **dataclasses.asdict(STANDARD),
     )  # fmt: skip
     # What the model invented for itself is not a training label.
     result = train(config, resume=resume, force=force, labels=load_labels(model), score_first=True)
     return result, report
+
+
+def _standard_dev(dev: str | None, columns: Columns, folder: Path) -> str | None:
+    """The dev file, or a copy of it with the standard columns if its columns have other names."""
+    if dev is None or columns == STANDARD:
+        return dev
+    copy = folder / "dev.jsonl"
+    write_examples(copy, read_examples(ItemFile(dev, columns)), force=True)
+    return str(copy)
 
 
 def _from_first_run(model: str | Path, meta: dict[str, Any], asked: TrainConfig) -> dict[str, Any]:
@@ -166,9 +183,8 @@ def select(
         parts += [Example(e.id, e.text, distinct(e.keyphrases), extra={"source": "raw"}) for e in rich]
         report["raw"] = {"kept": len(rich)}
     if "synthetic" in sources:
-        sparse = draw(_split(train, mu, rich=False), quota, options.selection_seed)
-        kept, report["synthetic"] = _synthesize(model, sparse, mu, folder, options, workers)
-        parts += kept
+        made, report["synthetic"] = _synthesize(options.generator or model, train, mu, quota, folder, options, workers)
+        parts += made
     if not parts:
         raise InputError(f"{train}: no item qualifies for post-training (μ = {mu:.2f}); try --sources raw,synthetic")
     write_examples(selected, parts, force=True)
@@ -184,28 +200,66 @@ def _split(train: str | Path, mu: float, rich: bool) -> Iterator[Example]:
 
 
 def _synthesize(
-    model: str | Path, sparse: list[Example], mu: float, folder: Path, options: Selection, workers: int | None
+    model: str | Path, train: str | Path, mu: float, quota: int, folder: Path, options: Selection, workers: int | None
 ) -> tuple[list[Example], dict[str, int]]:
+    """`quota` completed items: sparse ones in the order of their draw, in rounds, until enough are kept.
+
+    A round is as large as the share kept so far asks for. That depends on results alone, so that a run that was
+    killed chooses the same items.
+    """
+    ranks = [
+        (hash_rank(f"{options.selection_seed}\0{example.id}", 16), number)
+        for number, example in enumerate(_split(train, mu, rich=False))
+    ]
+    order = [number for _, number in sorted(ranks)]  # of the draw
+    kept: dict[int, Example] = {}
+    tried = turn = 0
+    while tried < len(order) and len(kept) < quota:
+        turn += 1
+        missing, rate = quota - len(kept), max(len(kept) / tried if tried else 1.0, 0.05)
+        chosen = order[tried : tried + math.ceil(missing / rate)]
+        wanted = set(chosen)
+        sparse = {n: e for n, e in enumerate(_split(train, mu, rich=False)) if n in wanted}
+        completed = _complete(model, sparse, mu, folder, turn, options, workers)
+        for number in chosen:  # in the order of the draw: what is over the quota was never tried
+            if len(kept) == quota:
+                break
+            tried += 1
+            if (example := completed[number]) is not None:
+                kept[number] = example
+    made = [kept[number] for number in sorted(kept)]
+    added = sum(len(example.keyphrases) - len(distinct(example.extra["observed"])) for example in made)
+    return made, {
+        "available": len(order),
+        "candidates": tried,
+        "kept": len(made),
+        "rejected": tried - len(made),
+        "phrases_added": added,
+    }
+
+
+def _complete(
+    model: str | Path, sparse: dict[int, Example], mu: float, folder: Path, turn: int, options: Selection,
+    workers: int | None,
+) -> dict[int, Example | None]:  # fmt: skip
     """Generates for the sparse items as `pusl generate` does, so that a kill loses one shard at most."""
     from pusl.catalog.run import generate_catalog
     from pusl_eval.records import read_predictions
 
-    if not sparse:
-        return [], {"candidates": 0, "kept": 0, "rejected": 0, "phrases_added": 0}
-    source, predictions = folder / "sparse.jsonl", folder / "generated.jsonl"
+    source, predictions = folder / f"sparse-{turn}.jsonl", folder / f"generated-{turn}.jsonl"
+    done = folder / f"generated-{turn}.json"
     k = options.k or budget(mu, 2)
-    write_examples(source, sparse, force=True)  # the same bytes as in a run that was killed
-    generate_catalog(
-        model, source, predictions, k=k, strategy=options.strategy, allow_repeats=options.allow_repeats,
-        min_score=options.min_score, workers=workers, force=predictions.exists(),
-    )  # fmt: skip
+    write_examples(source, list(sparse.values()), force=True)  # the same bytes as in a run that was killed
+    settings = {
+        "model": str(model), "source": file_digest(source), "k": k, "strategy": options.strategy,
+        "allow_repeats": options.allow_repeats, "min_score": options.min_score,
+    }  # fmt: skip
+    finished = predictions.exists() and done.exists() and json.loads(done.read_text(encoding="utf-8")) == settings
+    if not finished:
+        generate_catalog(
+            model, source, predictions, k=k, strategy=options.strategy, allow_repeats=options.allow_repeats,
+            min_score=options.min_score, workers=workers, force=predictions.exists(),
+        )  # fmt: skip
+        write_json(done, settings, force=True)
     by_id = {prediction.id: prediction.keyphrases for prediction in read_predictions(predictions)}
-    completed = [complete_example(example, by_id.get(example.id, []), mu) for example in sparse]
-    kept = [example for example in completed if example is not None]
-    added = sum(len(example.keyphrases) - len(distinct(example.extra["observed"])) for example in kept)
-    return kept, {
-        "candidates": len(sparse),
-        "kept": len(kept),
-        "rejected": len(sparse) - len(kept),
-        "phrases_added": added,
-    }
+    return {number: complete_example(example, by_id.get(example.id, []), mu) for number, example in sparse.items()}

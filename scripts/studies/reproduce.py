@@ -1,9 +1,13 @@
 """python scripts/studies/reproduce.py DATA --out RUNS --model scratch:mini --seeds 0 1 2 --budget 240
 
 Trains One2One, One2Seq, GROOV, PUSL, PUSL with the order-free loss, PUSL with restarts and PUSL+PT on one
-data folder (train, dev and test as .jsonl or .jsonl.gz) with the same number of steps, generates 2μ keyphrases
+data folder (train, dev and test as .jsonl or .jsonl.gz) with the same number of steps, generates keyphrases
 with each, and writes RUNS/table.md in the form of the paper's Table 1: narrow and diverse items, #K@μ, #K@2μ,
-B@μ, B@2μ, F1@O, mean and spread over seeds, next to kNN and SVM predictions if they are given.
+B@μ, B@2μ, F1@O, mean and spread over seeds, next to kNN and SVM predictions if they are given. Every system is
+asked for as many phrases as the richest test item has (at most 100), so that no item's F1@O is cut.
+
+PUSL+PT is the finished PUSL model, post-trained by the paper's recipe: 50,000 items, half the learning rate,
+3 epochs. With --post-share it gets no more steps than the others: that share of them is post-training.
 
 If the folder has complete.jsonl (a simulated or thinned set), a second table scores the same predictions
 against the complete labels, and a third (with RUNS/faithfulness.svg) shows which metric on the observed
@@ -26,16 +30,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tables.registry import find_file
 
 from pusl import paradigms
 from pusl.catalog.run import generate_catalog
-from pusl.training import TrainConfig, train
+from pusl.examples import read_examples
+from pusl.training import TrainConfig, TrainResult, train
 from pusl.training.posttraining import Selection, mean_keyphrases, post_train
 from pusl_eval.budgets import budgets
 from pusl_eval.errors import exit_code
 from pusl_eval.evaluation import evaluate
 from pusl_eval.files import InputError, check_input, open_atomic, write_json
-from pusl_eval.flags import named_files
+from pusl_eval.flags import integer, named_files
+from pusl_eval.normalize import distinct
 
 SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, its own training settings
     **{name: (paradigms.get(name).title, {"paradigm": name}) for name in ("one2one", "one2seq", "groov", "pusl")},
@@ -46,18 +53,30 @@ SYSTEMS: dict[str, tuple[str, dict[str, Any]]] = {  # name: title, its own train
     "one2one-rich": ("One2One, rich items", {"paradigm": "one2one"}),
     "one2seq-rich": ("One2Seq, rich items", {"paradigm": "one2seq"}),
     "pusl-bok": ("PUSL, <bok> learned", {"paradigm": "pusl", "learn_bok": True}),
-    "pusl-pt": ("PUSL+PT, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
+    "pusl-pt": ("PUSL+PT", {"paradigm": "pusl"}),
+    "pusl-pt-raw": ("PUSL+PT, raw", {"paradigm": "pusl"}),  # the paper's Table 6
+    "pusl-pt-synthetic": ("PUSL+PT, synthetic", {"paradigm": "pusl"}),
+    "pusl-re-pt": ("PUSL+PT, restarts .5", {"paradigm": "pusl", "restart": 0.5}),
     # Controls: the effect of selecting rich items alone (--post 'sources="raw"').
     "one2one-pt": ("One2One+PT", {"paradigm": "one2one"}),
-    "one2seq-pt": ("One2Seq+PT", {"paradigm": "one2seq"}),  # the paper's Table 7
+    "one2seq-pt": ("One2Seq+PT", {"paradigm": "one2seq"}),
+    "one2seq-pt-pusl": ("One2Seq+PT, PUSL's items", {"paradigm": "one2seq"}),  # the paper's Table 7
     # Models of other systems, decoded without our search.
     "one2one-stock": ("One2One, stock beam search", {}),
     "pusl-a1": ("PUSL, Algorithm 1", {}),
 }
 MODEL_OF = {"one2one-stock": "one2one", "pusl-a1": "pusl"}  # the system whose model it decodes, if not its own
-ON_REQUEST = {"pusl-bok", "pusl-re2", "one2one-pt", "one2seq-pt", *MODEL_OF}  # and all on rich items only
+# Post-trained systems: the system they start from, and their own settings of the selection.
+POST: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name.removesuffix("-pt"), {}) for name in SYSTEMS if name.endswith("-pt")},
+    "pusl-pt-raw": ("pusl", {"sources": "raw"}),
+    "pusl-pt-synthetic": ("pusl", {"sources": "synthetic"}),
+    "one2seq-pt-pusl": ("one2seq", {"generator": "pusl"}),  # a system's name stands for its model
+}
+ON_REQUEST = {"pusl-bok", "pusl-re2", *POST, *MODEL_OF} - {"pusl-pt"}  # and all on rich items only
 DEFAULT_SYSTEMS = [name for name in SYSTEMS if name not in ON_REQUEST and not name.endswith("-rich")]
-POST_SHARE = 0.5  # of the steps of a system with post-training
+POST_EPOCHS = 3.0  # paper
+MOST = 100  # phrases: O is cut there, in the paper and in `evaluate`
 
 
 @dataclass(frozen=True)
@@ -74,23 +93,35 @@ class Study:
     systems: Sequence[str]
     options: dict[str, Any]  # training settings of every system
     post: dict[str, Any]  # settings of post-training's selection
-    post_share: float = POST_SHARE  # of the steps of a system with post-training
+    post_share: float | None = None  # of the steps of a system with post-training; None: the paper's recipe
+    depth: int = 0  # phrases to ask for; 0: 2μ
 
     def file(self, name: str) -> Path:
         """`test` -> the folder's test.jsonl or test.jsonl.gz."""
-        return find(self.data, name)
+        return find_file(self.data, name)
+
+    @property
+    def asked(self) -> int:
+        """Phrases that every system is asked for."""
+        return max(self.depth, self.k[1])
 
     def folder(self, system: str, seed: int) -> Path:
         """The folder of a system's model and predictions."""
         return self.out / f"{system}-{seed}"
 
 
-def find(data: Path, name: str) -> Path:
-    """The folder's file of that name, with any supported suffix."""
-    for ending in (".jsonl", ".jsonl.gz", ".parquet", ".csv"):
-        if (data / (name + ending)).is_file():
-            return data / (name + ending)
-    raise InputError(f"{data}: no {name}.jsonl, .jsonl.gz, .parquet or .csv")
+def richest(data: Path) -> int:
+    """The largest number of keyphrases of a test item, on complete labels too, at most 100."""
+    files = [path for name in ("test", "complete") for path in list(_optional(data, name))]
+    most = max(len(distinct(example.keyphrases)) for path in files for example in read_examples(path))
+    return min(most, MOST)
+
+
+def _optional(data: Path, name: str) -> list[Path]:
+    try:
+        return [find_file(data, name)]
+    except InputError:
+        return []
 
 
 def config_of(study: Study, system: str, seed: int, **more: Any) -> TrainConfig:
@@ -110,40 +141,56 @@ def train_system(study: Study, system: str, seed: int) -> Path:
     system = MODEL_OF.get(system, system)
     model = study.folder(system, seed) / "model"
     started = (model / "run.json").exists()
-    if system.endswith("-pt"):
-        base = model.with_name("base")
-        last = min(max(1, round(study.post_share * study.steps)), study.steps - 1)
-        first = config_of(study, system, seed, out=str(base), max_steps=study.steps - last)
-        result = train(first, resume=(base / "run.json").exists())
-        if result.finished:
-            # Post-training's default of half the rate is for models that were trained for long (docs/log.md).
-            second = config_of(study, system, seed, max_steps=last, lr=result.record["config"]["lr"])
-            selection = Selection(selection_seed=seed, **study.post)
-            result, _ = post_train(base, model, second, selection, resume=started, workers=1)
-    else:
-        result = train(config_of(study, system, seed), resume=started)
+    result = post_train_system(study, system, seed) if system in POST else train(
+        config_of(study, system, seed), resume=started
+    )  # fmt: skip
     if not result.finished:
         raise KeyboardInterrupt
     return model
 
 
+def post_train_system(study: Study, system: str, seed: int) -> TrainResult:
+    """The system it starts from, then post-training: by the paper's recipe, or within the same number of steps."""
+    start, chosen = POST[system]
+    model = study.folder(system, seed) / "model"
+    more: dict[str, Any]
+    if study.post_share is None:
+        base = train_system(study, start, seed)
+        more = {"max_steps": None, "epochs": POST_EPOCHS, "lr": None}
+    else:
+        base = model.with_name("base")
+        last = min(max(1, round(study.post_share * study.steps)), study.steps - 1)
+        first = config_of(study, system, seed, out=str(base), max_steps=study.steps - last)
+        result = train(first, resume=(base / "run.json").exists())
+        if not result.finished:
+            return result
+        # Post-training's default of half the rate is for models that were trained for long (docs/log.md).
+        more = {"max_steps": last, "lr": result.record["config"]["lr"]}
+    settings = {**study.post, **chosen}
+    if "generator" in settings:
+        settings["generator"] = str(train_system(study, settings["generator"], seed))
+    second, selection = config_of(study, system, seed, **more), Selection(selection_seed=seed, **settings)
+    started = (model / "run.json").exists()
+    return post_train(base, model, second, selection, resume=started, workers=1)[0]
+
+
 def predict(study: Study, system: str, seed: int) -> Path:
-    """Generates 2μ keyphrases for each test item, unless that is done."""
+    """Generates keyphrases for each test item, unless that is done."""
     model = train_system(study, system, seed)  # an InputError if it was trained with other settings
-    output = study.folder(system, seed) / f"predictions-{study.k[1]}.jsonl"
+    output = study.folder(system, seed) / f"predictions-{study.asked}.jsonl"
     if not output.exists():
         if system == "one2one-stock":
             from stock_beam import stock_beam
 
-            stock_beam(model, study.file("test"), output, study.k[1])
+            stock_beam(model, study.file("test"), output, study.asked)
         else:
-            generate_catalog(model, study.file("test"), output, study.k[1], allow_repeats=system == "pusl-a1" or None)
+            generate_catalog(model, study.file("test"), output, study.asked, allow_repeats=system == "pusl-a1" or None)
     return output
 
 
 def scores(study: Study, predictions: Path, truth: str, ks: Sequence[int], name: str) -> dict[str, Any]:
     """Scores of one prediction file, stored for the next run."""
-    kept = study.out / "scores" / f"{name}-{truth}-{study.k[1]}.json"
+    kept = study.out / "scores" / f"{name}-{truth}-{study.k[1]}-{study.asked}.json"
     if not kept.exists():
         found = evaluate(study.file(truth), predictions, k=ks, train=study.file("train"), bootstrap=1000)
         write_json(kept, dict(found))
@@ -200,6 +247,8 @@ def affordable_steps(study: Study, budget: float) -> int:
     kept = study.out / "seconds_per_step.json"
     seconds = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     models = dict.fromkeys(MODEL_OF.get(system, system) for system in study.systems)
+    if study.post_share is None:  # post-training itself is not in the budget
+        models = dict.fromkeys(POST[system][0] if system in POST else system for system in models)
     for system in models:
         if system not in seconds:
             probe = config_of(study, system, 0, out=str(study.out / "probe" / system), max_steps=30, dev=None)
@@ -229,10 +278,13 @@ def main() -> None:
         "--post", nargs="*", default=[], metavar="KEY=VALUE", help="settings of post-training's selection (JSON values)"
     )
     parser.add_argument(
-        "--post-share",
-        type=float,
-        default=POST_SHARE,
-        help=f"share of a +PT system's steps that are post-training (default: {POST_SHARE})",
+        "--post-share", type=float, metavar="SHARE",
+        help="share of a +PT system's steps that are post-training (default: post-training comes on top)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--depth",
+        type=integer(1),
+        help="phrases to ask for (default: as many as the richest test item has, at most 100)",
     )
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=DEFAULT_SYSTEMS, help="systems to train")
     parser.add_argument("--train-only", action="store_true", help="train what is missing and stop")
@@ -243,14 +295,16 @@ def main() -> None:
     )
     if args.steps is not None and args.steps < 2:
         parser.error(f"--steps {args.steps}: expected at least 2")
-    if not 0 < args.post_share < 1:
+    if args.post_share is not None and not 0 < args.post_share < 1:
         parser.error(f"--post-share {args.post_share}: expected a share between 0 and 1")
-    mu = mean_keyphrases(find(args.data, "train"))
+    mu = mean_keyphrases(find_file(args.data, "train"))
+    most = richest(args.data)
     double = args.k or 2 * mu
     k = budgets(double / 2)
     study = Study(
         data=args.data, out=args.out, model=args.model, seeds=args.seeds, steps=args.steps or 0, mu=mu, k=k,
         systems=args.systems, options=options, post=post, post_share=args.post_share,
+        depth=args.depth or most,
     )  # fmt: skip
     if not args.steps:
         study = dataclasses.replace(study, steps=affordable_steps(study, args.budget))
@@ -264,6 +318,7 @@ def main() -> None:
     parts = [
         f"## {args.data.name}: {args.model}, {study.steps} steps, seeds {', '.join(map(str, args.seeds))}",
         f"μ = {mu:.2f}; k = {k[0]} and {k[1]}. Percent except #K; mean ± standard deviation over seeds.",
+        f"{study.asked} phrases were asked for." + (f" F1@O is cut: O goes to {most}." * (study.asked < most)),
         f"`{' '.join(['python', *sys.argv])}`",
         table(study, "test", given),
     ]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,15 +73,11 @@ class Work:
 
     def file(self, name: str) -> Path:
         """`train` -> the data folder's file of that name; an InputError if there is none."""
-        found = self.optional_file(name)
-        if found is None:
-            raise InputError(f"{self.data}: no {name}.jsonl, .jsonl.gz, .parquet or .csv, which {self.name} needs")
-        return found
+        return find_file(self.data, name)
 
     def optional_file(self, name: str) -> Path | None:
         """The data folder's file of that name, or None."""
-        paths = (self.data / (name + ending) for ending in ENDINGS)
-        return next((path for path in paths if path.is_file()), None)
+        return next(_files(self.data, name), None)
 
     def seeds(self, usual: Sequence[int]) -> Sequence[int]:
         """The seeds to run: the user's, one in a smoke run, or the item's own."""
@@ -99,6 +95,17 @@ class Work:
         write_json(path, {"name": name, "value": value})
         # As the next run reads it: tuples become lists now, not then.
         return json.loads(path.read_text(encoding="utf-8"))["value"]  # type: ignore[no-any-return]
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """The folder's file of that name, with any supported suffix."""
+    for path in _files(folder, name):
+        return path
+    raise InputError(f"{folder}: no {name}{ENDINGS[0]}, {', '.join(ENDINGS[1:-1])} or {ENDINGS[-1]}")
+
+
+def _files(folder: Path, name: str) -> Iterator[Path]:
+    return (path for ending in ENDINGS if (path := folder / (name + ending)).is_file())
 
 
 Compute = Callable[[Work], Sequence[Row]]
