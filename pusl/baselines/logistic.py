@@ -3,12 +3,14 @@
 A right label l is observed with probability p_l. `plain` takes the observed labels as complete. `unbiased`
 (Schultheis et al. 2022): −(ỹ/p) log f − (1 − ỹ/p) log(1 − f); its mean over the missing labels is the loss on
 complete labels. It equals log(1 + e^z) − (ỹ/p) z, so it is convex, but it is unbounded below for a label whose
-items can be separated; the L2 penalty prevents that. `pejl` learns the propensities with the model:
-−ỹ log(p f) − (1 − ỹ) log(1 − p f), p = sigmoid of one parameter per label.
+items can be separated; the L2 penalty and early stopping prevent that. `pejl` and `pejl-alternating` are told no
+propensities: they are learned first (pejl.py), from 0.5, then all labels are trained with them by the joint loss
+−ỹ log(p f) − (1 − ỹ) log(1 − p f), or by the unbiased one.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,22 +21,37 @@ from scipy.special import expit, logit
 from tqdm import tqdm
 
 from pusl.baselines.label_matrix import TrainingData
+from pusl.baselines.label_propensities import MODELS, label_propensities
 from pusl.baselines.model import Baseline, Ranking, top_k
 from pusl.baselines.parallel import run_parallel
+from pusl.baselines.pejl import learn_propensities
 from pusl.baselines.tfidf import Tfidf, TfidfConfig
 from pusl.config import option
-from pusl_eval.propensity import propensities
+from pusl_eval.files import InputError
+from pusl_eval.flags import parameters
 
-LOSSES = ("plain", "unbiased", "pejl")
+LOSSES = ("plain", "unbiased", "pejl", "pejl-alternating")
+HELD_OUT = 0.1  # share of the items that decide when to stop
 BLOCK = 512  # labels trained together; limits memory
 
 
 @dataclass
 class LogisticConfig(TfidfConfig):
-    loss: str = option("plain", "plain, unbiased (given propensities) or pejl (learned propensities)", choices=LOSSES)
-    propensity: str = option("jpv", "propensities of the unbiased loss", choices=("jpv", "none"))
+    loss: str = option(
+        "plain", "plain, unbiased (given propensities), pejl or pejl-alternating (learned propensities)", choices=LOSSES
+    )
+    propensity: str = option("jpv", "propensities of the unbiased loss", choices=MODELS)
     propensity_a: float = option(0.55, "a of the jpv propensity model", minimum=0)
     propensity_b: float = option(1.5, "b of the jpv propensity model", minimum=0)
+    propensity_parameters: str = option("", "the propensity model's parameters: beta=2 gamma=0.4 (power)")
+    unbiased: str | None = option(
+        None, "file of items with complete labels: fits jpv, power and richards; gives direct"
+    )
+    hierarchy: str | None = option(None, "file with `label TAB parent` lines, for --propensity hierarchy")
+    pejl_labels: int = option(100, "pejl: labels whose propensity is learned from their own items", minimum=3)
+    early_stopping: bool = option(
+        False, "hold out a tenth of the items and keep the epoch with the lowest loss on them"
+    )
     epochs: int = option(8, "passes over the training items", minimum=1)
     batch: int = option(512, "items per step", minimum=1)
     rate: float = option(0.5, "AdaGrad's learning rate", minimum=1e-9)
@@ -72,28 +89,45 @@ def loss_slopes(
     return by_logits, by_p.sum(axis=0)
 
 
+def loss_value(loss: str, logits: np.ndarray, observed: np.ndarray, p: np.ndarray) -> float:
+    """The summed loss.
+
+    >>> round(loss_value("unbiased", np.array([[0.0]]), np.array([[1.0]]), np.array([0.5])), 4)  # -2 ln .5 + ln .5
+    0.6931
+    """
+    if loss in ("plain", "unbiased"):
+        share = observed / p if loss == "unbiased" else observed
+        return float(np.sum(np.logaddexp(0, logits) - share * logits))
+    seen = np.clip(p * expit(logits), 1e-12, 1 - 1e-9)
+    return -float(np.sum(observed * np.log(seen) + (1 - observed) * np.log1p(-seen)))
+
+
 def fit_logistic(
     features: sparse.csr_matrix, observed: sparse.csr_matrix, p: np.ndarray, config: LogisticConfig
 ) -> Fitted:
-    """AdaGrad on mini-batches; only the words of a batch move."""
+    """AdaGrad on mini-batches under fixed propensities; only the words of a batch move."""
+    loss = "unbiased" if config.loss == "pejl-alternating" else config.loss
     draw = np.random.default_rng(config.seed)
     n, m = observed.shape
+    held = np.zeros(0, np.int64)
+    used = np.arange(n)
+    if config.early_stopping and n >= 10:
+        mixed = np.random.default_rng([config.seed, 1]).permutation(n)
+        held, used = np.sort(mixed[: int(HELD_OUT * n)]), np.sort(mixed[int(HELD_OUT * n) :])
     weights = np.zeros((features.shape[1], m), np.float32)
     squares = np.full_like(weights, 1e-8)
-    shares = np.asarray(observed.sum(axis=0)).ravel() / n
+    shares = np.asarray(observed[used].sum(axis=0)).ravel() / len(used)
     bias = logit(np.clip(shares / p, 1e-6, 0.9)).astype(np.float32)
     bias_squares = np.full(m, 1e-2, np.float32)
-    hidden = logit(np.clip(p, 0.05, 0.95)).astype(np.float32)
-    hidden_squares = np.full(m, 1e-2, np.float32)
+    best, least = Fitted(weights.copy(), bias.copy(), p), np.inf
     for _ in range(config.epochs):
-        order = draw.permutation(n)
-        for start in range(0, n, config.batch):
+        order = used[draw.permutation(len(used))]
+        for start in range(0, len(used), config.batch):
             rows = order[start : start + config.batch]
             block, target = features[rows], observed[rows].toarray()
             words = np.unique(block.indices)
             block = block[:, words]
-            guess = expit(hidden) if config.loss == "pejl" else p
-            slope, by_p = loss_slopes(config.loss, block @ weights[words] + bias, target, guess)
+            slope, _ = loss_slopes(loss, block @ weights[words] + bias, target, p)
             slope = (slope / len(rows)).astype(np.float32)
             step = block.T @ slope + config.l2 * weights[words]
             squares[words] += step**2
@@ -101,11 +135,12 @@ def fit_logistic(
             total = slope.sum(axis=0)
             bias_squares += total**2
             bias -= config.rate * total / np.sqrt(bias_squares)
-            if by_p is not None:
-                by_p = (by_p / len(rows)).astype(np.float32)
-                hidden_squares += by_p**2
-                hidden -= 0.1 * config.rate * by_p / np.sqrt(hidden_squares)
-    return Fitted(weights, bias, expit(hidden) if config.loss == "pejl" else p)
+        if len(held):
+            error = loss_value(loss, features[held] @ weights + bias, observed[held].toarray(), p)
+            if error >= least:
+                return best
+            best, least = Fitted(weights.copy(), bias.copy(), p), error
+    return Fitted(weights, bias, p)
 
 
 def _fit_block(
@@ -127,10 +162,7 @@ class Logistic(Baseline):
     def _fit(self, data: TrainingData) -> None:
         self.tfidf = Tfidf(self.config.ngrams, self.config.min_count)
         features = self.tfidf.fit(data.texts)
-        p = np.ones(len(data.labels))
-        if self.config.loss != "plain" and self.config.propensity == "jpv":
-            parameters = {"a": self.config.propensity_a, "b": self.config.propensity_b}
-            p = propensities(data.frequencies, len(data.texts), "jpv", parameters)
+        p = self._propensities(data, features)
         by_label = data.matrix.tocsc()
         spans = [slice(start, start + BLOCK) for start in range(0, len(data.labels), BLOCK)]
         tasks = [(features, by_label[:, span].tocsr(), p[span], self.config) for span in spans]
@@ -138,6 +170,26 @@ class Logistic(Baseline):
         self.weights = sparse.csr_matrix(sparse.hstack([weights for weights, _, _ in done], "csr"))
         self.bias = np.concatenate([bias for _, bias, _ in done])
         self.propensities = np.concatenate([found for _, _, found in done])
+
+    def _propensities(self, data: TrainingData, features: sparse.csr_matrix) -> np.ndarray:
+        config = self.config
+        if config.loss != "unbiased":
+            for flag, value in (("--unbiased", config.unbiased), ("--hierarchy", config.hierarchy)):
+                if value is not None:
+                    raise InputError(f"{flag} gives propensities to --loss unbiased; --loss is '{config.loss}'")
+        if config.loss == "plain":
+            return np.ones(len(data.labels))
+        if config.loss == "unbiased":
+            given = parameters(config.propensity_parameters)
+            if config.propensity == "jpv" and not given:
+                given = {"a": config.propensity_a, "b": config.propensity_b}
+            return label_propensities(data, config.propensity, given, config.unbiased, config.hierarchy)
+        form = "joint" if config.loss == "pejl" else "alternating"
+        learned = learn_propensities(
+            features.astype(np.float64), data.matrix, form, config.pejl_labels, config.seed, config.jobs
+        )
+        print(f"{config.loss}: {learned.summary()}", file=sys.stderr)
+        return learned.p
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:
         features = self.tfidf.transform(texts)

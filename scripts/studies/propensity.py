@@ -19,9 +19,11 @@ from pathlib import Path
 
 import numpy as np
 from scipy import sparse
+from scipy.special import logit
 from tqdm import tqdm
 
 from pusl.baselines.logistic import LogisticConfig, fit_logistic
+from pusl.baselines.pejl import column, fit_joint, learn_propensities
 from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
 from pusl_eval.errors import exit_code
 from pusl_eval.files import open_atomic
@@ -111,9 +113,19 @@ def train_and_score(
     features = [np.column_stack([points, (points**2).sum(1)]) for points in (train, test)]
     center, spread = features[0].mean(0), features[0].std(0)
     blocks = [((part - center) / spread).astype(np.float32) for part in features]
-    loss = {"none": "plain", "PEJL": "pejl"}.get(model, "unbiased")
+    if model == "PEJL":
+        learned = learn_propensities(
+            blocks[0].astype(np.float64), sparse.csr_matrix(observed), labels=len(truths["jpv"])
+        )
+        columns = (column(sparse.csc_matrix(observed), label) for label in range(observed.shape[1]))
+        hidden = logit(learned.p)
+        fits = [
+            fit_joint(blocks[0], one, learned.penalty, hidden=float(h)) for one, h in zip(columns, hidden, strict=True)
+        ]
+        return blocks[1] @ np.array([found.weights for found in fits]).T + np.array([found.bias for found in fits])
+    loss = "plain" if model == "none" else "unbiased"
     config = LogisticConfig(loss=loss, epochs=epochs, batch=512, rate=0.5, l2=1e-4, seed=seed)
-    p = truths.get(model, np.full(observed.shape[1], 0.5 if model == "PEJL" else 1.0))
+    p = truths.get(model, np.ones(observed.shape[1]))
     fitted = fit_logistic(sparse.csr_matrix(blocks[0]), sparse.csr_matrix(observed), p, config)
     return blocks[1] @ fitted.weights + fitted.bias
 
