@@ -7,6 +7,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # models of a few thousand parameters are slower with two threads
@@ -25,3 +27,18 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if collection_path.suffix != ".py" or ROOT / "tests" in collection_path.parents:
         return None
     return True if ">>> " not in collection_path.read_text(encoding="utf-8") else None
+
+
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist asks; `-n auto` stands in pyproject.toml
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Processes for a run: 0, this one, where starting others would not pay. `-n 3` overrules it.
+
+    Several files are spread over the cores, whole files at a time, so a file's fixtures are made once. Each process
+    loads torch, so four are the most.
+    """
+    named = config.option.file_or_dir
+    one_file = len(named) == 1 and not Path(named[0].partition("::")[0]).is_dir()
+    if one_file or config.option.capture == "no" or "PYTEST_XDIST_WORKER" in os.environ:  # -s shows what tests print
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 4) if cores > 1 else 0
