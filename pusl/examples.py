@@ -23,6 +23,7 @@ __all__ = [
     "STANDARD", "Columns", "Example", "SeenIds", "examples_of", "read_examples", "render_text", "write_examples",
 ]  # fmt: skip
 FIELDS = ("id", "text", "keyphrases", "counts", "timestamp", "group")
+DUPLICATES = "; `pusl data convert --duplicates merge` unites such rows, `--duplicates first` keeps the first"
 
 
 @dataclass(slots=True)
@@ -65,13 +66,14 @@ def read_examples(
     labeled: bool = True,
     unique_ids: bool = True,
     numbered: bool = False,
+    fix: str = DUPLICATES,
 ) -> Iterator[Example]:
     """Streams the examples of a JSONL, JSONL.gz, Parquet, CSV or TSV file.
 
     `template` builds the text from columns ("{title}. {description}"); `columns` names columns that
     have other names. With `labeled=False` the keyphrases may be absent (a catalog to predict
     for); with `numbered=True` the line's number is the id. Blank keyphrases are dropped together with
-    their counts.
+    their counts. `fix` is what the user is told to do about an id that occurs twice.
     """
     columns = path.columns if isinstance(path, ItemFile) else columns or STANDARD
     if template is not None:
@@ -84,10 +86,10 @@ def read_examples(
     for example in examples_of(rows, path, fields, labeled=labeled, numbered=numbered):
         count += 1
         if unique_ids and not numbered and seen.add(example.id):
-            _refuse_duplicates(path, columns, seen.suspects())
+            _refuse_duplicates(path, columns, seen.suspects(), fix)
         yield example
     if unique_ids and not numbered and seen.finish():
-        _refuse_duplicates(path, columns, seen.suspects())
+        _refuse_duplicates(path, columns, seen.suspects(), fix)
     if not count:
         raise InputError(f"{path}: is empty; expected at least one item")
 
@@ -183,7 +185,7 @@ class SeenIds:
         return found
 
 
-def _refuse_duplicates(path: str | Path, columns: Columns, suspects: set[int]) -> None:
+def _refuse_duplicates(path: str | Path, columns: Columns, suspects: set[int], fix: str) -> None:
     """Reads the file again up to the first real repeat; returns if only the hashes were equal."""
     first: dict[str, int] = {}
     column = columns.id_column
@@ -191,7 +193,7 @@ def _refuse_duplicates(path: str | Path, columns: Columns, suspects: set[int]) -
         item = str(row.get(column))
         if hash(item) in suspects:
             if item in first:
-                raise InputError(f"{path}:{number}: id {item!r} occurs twice (first in line {first[item]})")
+                raise InputError(f"{path}:{number}: id {item!r} occurs twice (first in line {first[item]}){fix}")
             first[item] = number
 
 

@@ -84,9 +84,54 @@ def test_bad_xmc(capsys, row, words):
 def test_repeated_uids_are_refused_or_numbered(capsys):
     write_xmc([{"uid": "1", "title": f"t{n}", "target_ind": [n]} for n in range(2)])
     assert convert("trn.json.gz", "--to", "out.jsonl") == 2
-    assert "pass --number-ids" in capsys.readouterr().err and not os.path.exists("out.jsonl")
+    shown = capsys.readouterr().err
+    assert "pass --duplicates merge" in shown and "--number-ids" in shown and not os.path.exists("out.jsonl")
     assert convert("trn.json.gz", "--to", "out.jsonl", "--number-ids") == 0
     assert [e.id for e in result()] == ["1", "2"]
+    assert convert("trn.json.gz", "--to", "out.jsonl", "--duplicates", "first", "--force") == 0
+    assert result() == [Example("1", "t0", ["drone"])]
+
+
+LONG = "id,text,keyphrases,counts\n1,Zeto X2,drone,3\n2,Bavix,tent,1\n1,Zeto X2,gps|Drone,2|4\n1,Zeto X3,fast,1\n"
+
+
+def test_rows_with_one_id_become_one_item_in_the_way_that_is_named(capsys):
+    with open("long.csv", "w") as stream:
+        stream.write(LONG)
+    assert convert("long.csv", "--to", "out.jsonl") == 2
+    shown = capsys.readouterr().err
+    assert "long.csv:4: id '1' occurs twice (first in line 2)" in shown
+    assert "--duplicates merge" in shown and "--duplicates first" in shown and shown.count("\n") == 1
+    assert not os.path.exists("out.jsonl")
+    assert convert("long.csv", "--to", "merged.jsonl", "--duplicates", "merge") == 0
+    assert result("merged.jsonl") == [
+        Example("1", "Zeto X2", ["drone", "gps", "fast"], [7, 2, 1]), Example("2", "Bavix", ["tent"], [1]),
+    ]  # fmt: skip
+    shown = capsys.readouterr().out
+    assert "2 rows united with an earlier row" in shown and "1 rows whose text differs" in shown
+    assert convert("long.csv", "--to", "first.jsonl", "--duplicates", "first") == 0
+    assert result("first.jsonl") == [Example("1", "Zeto X2", ["drone"], [3]), Example("2", "Bavix", ["tent"], [1])]
+    assert "2 rows left out because an earlier row has their id" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("encoding", "delimiter", "notes"),
+    [
+        ("utf-8", ";", ["';' was taken as the character between cells (see --delimiter)"]),
+        ("utf-8-sig", "\t", ["a tab was taken"]),
+        ("cp1252", ",", ["is not UTF-8; read as cp1252 (see --encoding)"]),
+        ("utf-16", "|", ["read as utf-16", "'|' was taken"]),
+        ("utf-8", ",", []),
+    ],
+)
+def test_how_a_table_is_written_is_guessed_and_said(capsys, encoding, delimiter, notes):
+    cells = [["id", "text", "keyphrases"], ["1", "Größe, €", '["a", "b"]']]
+    with open("items.csv.gz", "wb") as raw, gzip.open(raw, "wt", encoding=encoding, newline="") as stream:
+        csv.writer(stream, delimiter=delimiter).writerows(cells)
+    assert convert("items.csv.gz", "--to", "out.jsonl") == 0
+    assert result() == [Example("1", "Größe, €", ["a", "b"])]
+    shown = capsys.readouterr().err
+    assert all(note in shown for note in notes) and shown.count("\n") == len(notes)
 
 
 def write_libsvm(lines, texts=("Zeto X2", "Bavix: a tent", "Kettle")):

@@ -265,3 +265,24 @@ def test_a_foreign_train_file_is_not_overwritten(tmp_path, source):
     with pytest.raises(InputError, match=r"train\.jsonl: exists already"):
         split([source], out, SplitConfig())
     assert [path.name for path in out.iterdir()] == ["train.jsonl"] and (out / "train.jsonl").read_text() == "precious"
+
+
+def test_rows_with_one_id(tmp_path, capsys):
+    rows = [Example(f"i{n % 20}", f"text {n % 20}", [f"label {n}"], [1]) for n in range(40)]
+    rows.append(Example("i3", "another text", ["late"], [2]))
+    source, out = tmp_path / "long.jsonl", tmp_path / "out"
+    write_examples(source, rows)
+    command = ["data", "split", str(source), "--out", str(out)]
+    assert main(command) == 2
+    shown = capsys.readouterr().err
+    assert "id 'i0' occurs twice (first in line 1)" in shown and "--duplicates merge" in shown and not out.exists()
+    assert main([*command, "--duplicates", "merge"]) == 0
+    assert "1 rows whose text differs" in capsys.readouterr().out
+    items = {e.id: e for name in ("train", "dev", "test") for e in load(out, name)}
+    assert len(items) == 20 and items["i3"].text == "text 3"
+    assert items["i3"].keyphrases == ["label 3", "label 23", "late"] and items["i3"].counts == [1, 1, 2]
+    assert items["i3"].extra["merged_ids"] == ["i3"]
+    assert main([*command, "--duplicates", "first", "--force"]) == 0
+    assert "21 rows left out" in capsys.readouterr().out
+    items = {e.id: e for name in ("train", "dev", "test") for e in load(out, name)}
+    assert len(items) == 20 and items["i3"].keyphrases == ["label 3"]

@@ -15,6 +15,7 @@ examples:
   pusl data split 2024.csv 2025.csv --out splits --text-template "{title}. {description}"
   pusl data split log.parquet --out splits --by-time --cutoff 2025-10-01
   pusl data split catalog.jsonl --out splits --count-sets train --count-size 100 --every-count
+  pusl data split items.csv --out splits --duplicates merge
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def run(args: argparse.Namespace) -> None:
 
     about = split(args.files, args.out, build(SplitConfig, args), build(Columns, args), args.force)
     print(f"{args.out}: {about['rows']:,} rows, {about['items']:,} different texts, μ = {about['mu']:.2f}")
+    for what, count in about.get("duplicates", {}).items():
+        print(f"  {count:,} {what}")
     for name, size in about["sizes"].items():
         if not name.startswith("test_count_"):
             print(f"  {name:<22} {size:>9,}")

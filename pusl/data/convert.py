@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from pusl.config import check, option
+from pusl.data import duplicates
+from pusl.data.sniff import sniff
 from pusl.examples import Columns, Example, SeenIds, read_examples, render_text, write_examples
 from pusl_eval.columns import ItemFields, choose_ids, missing_column
 from pusl_eval.files import InputError, Row, check_input, check_output, kind_of, read_lines, read_rows
 from pusl_eval.normalize import collapse, distinct, normalize
 
 SEPARATORS = (";", ",")  # looked for in keyphrases that may be whole lists
+TWICE = f"{duplicates.FIX}, or --number-ids"
 FORMATS = ("auto", "xmc", "libsvm", "log", "hf", "table")
 
 
@@ -39,6 +42,7 @@ class ConvertConfig:
     streaming: bool = option(False, "hf: stream from the hub instead of downloading first")
     number_ids: bool = option(False, "use row numbers as ids, as is done without an id column")
     drop_unlabeled: bool = option(False, "skip items without keyphrases")
+    duplicates: str = option("error", duplicates.HELP, choices=duplicates.WAYS)
 
 
 @dataclass
@@ -63,12 +67,25 @@ def convert(
     check(config)
     check_output(to, force)
     kind_of(to)
-    columns = columns or Columns()
-    report = Report(guess_format(source, config, columns) if config.format == "auto" else config.format)
+    columns, report = columns or Columns(), Report(config.format)
+    if config.format in ("auto", "log", "table") and _is_table(source):
+        columns = sniff(source, columns, report.warnings)
+    if config.format == "auto":
+        report.format = guess_format(source, config, columns)
     readers = {"xmc": _xmc, "libsvm": _libsvm, "log": _log, "hf": _hf, "table": _table}
     examples = readers[report.format](source, config, columns, report)
+    if config.duplicates != "error":
+        examples = duplicates.resolve(examples, config.duplicates, report.note)
     write_examples(to, _clean(examples, source, config, report), force)
     return report
+
+
+def _is_table(source: str) -> bool:
+    """Whether it is a file that ends like a table."""
+    try:
+        return Path(source).is_file() and kind_of(source) in ("csv", "tsv")
+    except InputError:
+        return False
 
 
 def guess_format(source: str, config: ConvertConfig, columns: Columns) -> str:
@@ -102,7 +119,7 @@ def _clean(examples: Iterator[Example], source: str, config: ConvertConfig, repo
     for example in tqdm(examples, desc=f"{report.format}: {Path(source).name}", unit=" items", disable=None):
         ids += 1
         if seen.add(example.id):
-            raise InputError(f"{source}: an id occurs twice ({example.id!r} or one shortly before); pass --number-ids")
+            raise InputError(f"{source}: an id occurs twice ({example.id!r} or one shortly before){TWICE}")
         if not example.text.strip():
             report.note("items with a blank text left out")
             continue
@@ -115,7 +132,7 @@ def _clean(examples: Iterator[Example], source: str, config: ConvertConfig, repo
         report.labels += len(example.keyphrases)
         yield example
     if seen.finish():
-        raise InputError(f"{source}: an id occurs twice; pass --number-ids")
+        raise InputError(f"{source}: an id occurs twice{TWICE}")
     if not report.written:
         raise InputError(f"{source}: no item came out of it ({ids} were read)")
 
@@ -294,7 +311,9 @@ def _table(source: str, config: ConvertConfig, columns: Columns, report: Report)
     """Any table with a text and a list column."""
     _, first = next(read_rows(source, raw=True, dialect=columns.dialect), (0, {}))
     columns, numbered = choose_ids(columns, list(first), config.number_ids, report.warnings)
-    yield from _watch_lists(read_examples(source, columns=columns, numbered=numbered), columns, report)
+    once = config.duplicates == "error"
+    found = read_examples(source, columns=columns, numbered=numbered, unique_ids=once, fix=TWICE)
+    yield from _watch_lists(found, columns, report)
 
 
 def _watch_lists(examples: Iterator[Example], columns: Columns, report: Report) -> Iterator[Example]:

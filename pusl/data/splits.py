@@ -18,11 +18,13 @@ from typing import Any
 import numpy as np
 
 from pusl.config import check, option
+from pusl.data import duplicates
+from pusl.data.duplicates import unite
 from pusl.data.folders import writing_folder
 from pusl.examples import Columns, Example, read_examples, write_examples
 from pusl_eval.files import InputError
 from pusl_eval.flags import SEED
-from pusl_eval.normalize import collapse, distinct, normalize
+from pusl_eval.normalize import normalize
 
 MANIFEST = "split.json"
 COUNT_SETS = ("test", "train")
@@ -54,6 +56,7 @@ class SplitConfig:
         20, "last of the test files by number of keyphrases; it includes all items with more", minimum=1
     )
     every_count: bool = option(False, "a file for every number of keyphrases that occurs, whatever --max-count says")
+    duplicates: str = option("error", f"{duplicates.HELP}, in all files", choices=duplicates.WAYS)
 
 
 def split(
@@ -66,7 +69,8 @@ def split(
     """Writes the split of the files to the folder `out` and returns what split.json says about it."""
     _check(config)
     with writing_folder(out, MANIFEST, force) as (work, about):
-        rows = list(_read_all(paths, columns))
+        notes: dict[str, int] = {}
+        rows = _rows(paths, columns, config.duplicates, notes)
         parts = split_by_time(rows, config) if config.by_time else split_uniformly(rows, config)
         counted = parts["test"]
         if config.count_sets == "train":
@@ -95,7 +99,23 @@ def split(
         )
         if config.by_time:
             about["out_of_time"] = out_of_time(parts)
+        if notes:
+            about["duplicates"] = notes
     return about
+
+
+def _rows(paths: Sequence[str | Path], columns: Columns | None, way: str, notes: dict[str, int]) -> list[Example]:
+    """All rows; with --duplicates, rows of one id agree on their text or are one row."""
+
+    def note(what: str) -> None:
+        notes[what] = notes.get(what, 0) + 1
+
+    rows = _read_all(paths, columns, way == "error")
+    if way == "merge":
+        rows = duplicates.with_first_text(rows, note)
+    elif way == "first":
+        rows = duplicates.resolve(rows, way, note)
+    return list(rows)
 
 
 def merge(examples: Iterable[Example]) -> list[Example]:
@@ -114,24 +134,14 @@ def merge(examples: Iterable[Example]) -> list[Example]:
     taken: set[str] = set()
     merged = []
     for group in by_text.values():
-        first = group[0]
-        name, suffix = first.id, 2
+        name, suffix = group[0].id, 2
         while name in taken:
-            name, suffix = f"{first.id}~{suffix}", suffix + 1
+            name, suffix = f"{group[0].id}~{suffix}", suffix + 1
         taken.add(name)
-        counted = all(example.counts is not None for example in group)
-        given = [phrase for example in group for phrase in example.keyphrases]
-        if counted:
-            phrases, counts = collapse(given, [number for example in group for number in example.counts or ()])
-        else:
-            phrases, counts = distinct(given), None
-        extra: dict[str, Any] = {}
-        for example in group:
-            extra = {**example.extra, **extra}
+        whole = unite(group, name)
         if len(group) > 1:
-            extra["merged_ids"] = [example.id for example in group]
-        label = next((example.group for example in group if example.group), None)
-        merged.append(Example(name, first.text, phrases, counts, first.timestamp, label, extra))
+            whole.extra["merged_ids"] = list(dict.fromkeys(example.id for example in group))
+        merged.append(whole)
     return merged
 
 
@@ -248,11 +258,12 @@ def take_out_by_count(train: list[Example], config: SplitConfig) -> tuple[list[E
     return stays, [example for text, unit in units.items() if text in taken for example in unit]
 
 
-def _read_all(paths: Sequence[str | Path], columns: Columns | None) -> Iterator[Example]:
+def _read_all(paths: Sequence[str | Path], columns: Columns | None, unique_ids: bool) -> Iterator[Example]:
     from tqdm import tqdm
 
     for path in paths:
-        for example in tqdm(read_examples(path, columns=columns), desc=Path(path).name, unit=" rows", disable=None):
+        found = read_examples(path, columns=columns, unique_ids=unique_ids, fix=duplicates.FIX)
+        for example in tqdm(found, desc=Path(path).name, unit=" rows", disable=None):
             if not example.text.strip():
                 raise InputError(f"{path}: id {example.id!r} has a blank text; items are told apart by their texts")
             yield example
