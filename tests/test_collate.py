@@ -14,6 +14,7 @@ from pusl.checkpoint import scratch_model
 from pusl.paradigms import One2One
 from pusl.paradigms.pusl import segments
 from pusl.tokenizer import token_ids, train_tokenizer
+from pusl.training import objective
 from pusl.training.collate import BatchPlan, Collator, PlanSampler, TokenizedItem, target_lengths
 from pusl.training.objective import IGNORED, with_loss, without_loss
 from pusl_eval.files import InputError
@@ -190,6 +191,34 @@ def test_restarted_sequences_side_by_side_equal_rows_of_their_own(tokenizer):
     torch.testing.assert_close(*losses)
     older = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 15)  # T5's softmax rounds to float32 there
     torch.testing.assert_close(*gradients, **({"rtol": 1e-4, "atol": 2e-6} if older else {}))
+
+
+def test_rows_looked_up_together_give_the_gradients_of_two_lookups(tokenizer, monkeypatch):
+    tokens = token_ids(tokenizer)
+    model = with_loss(scratch_model("tiny", tokenizer, dropout=0.0, seed=0).double())
+    batch = Collator(paradigms.get("pusl"), tokens)(items(tokenizer, 3, (4, 8), seed=3))
+    losses, gradients = [], []
+    for few in (10**9, 0):
+        monkeypatch.setattr(objective, "FEW_ROWS", few)
+        model.zero_grad()
+        assert set(model._embedded(batch["input_ids"], batch["decoder_input_ids"])[0]) == {
+            "input_ids" if few else "inputs_embeds"
+        }
+        losses.append(_summed(model, batch))
+        losses[-1].backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert losses[0] == losses[1]
+    torch.testing.assert_close(*gradients)
+
+
+def test_bfloat16_on_a_cpu_gives_about_the_same_loss(tokenizer):
+    model = with_loss(scratch_model("tiny", tokenizer, dropout=0.0, seed=0))
+    batch = Collator(paradigms.get("pusl"), token_ids(tokenizer))(items(tokenizer, 3, (4, 8), seed=3))
+    exact = _summed(model, batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rounded = _summed(model, batch)
+    rounded.backward()
+    assert rounded != exact and rounded.item() == pytest.approx(exact.item(), rel=0.01)
 
 
 def test_a_restarted_sequence_may_say_every_keyphrase_of_its_item(tokenizer):

@@ -257,6 +257,18 @@ def test_bf16_warns_where_it_is_emulated_and_trains(files, tmp_path, capsys, mon
     assert load_checkpoint(tmp_path / "model").model.dtype == torch.float32
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("fast", [True, False])
+def test_bf16_is_recommended_for_pretrained_weights_on_a_processor_that_has_it(
+    files, tmp_path, capsys, monkeypatch, fast
+):
+    monkeypatch.setattr("pusl.training.training_run.has_fast_bf16", lambda: fast)
+    train(settings(files, tmp_path / "first", max_steps=1, dev=None))
+    assert "bfloat16" not in capsys.readouterr().err
+    train(settings(files, tmp_path / "second", model=str(tmp_path / "first"), max_steps=1, dev=None))
+    assert ("--bf16 trains" in capsys.readouterr().err) is fast
+
+
 def test_orders(tmp_path):
     from pusl.examples import Example
     from pusl.tokenizer import decode_each, token_ids, train_tokenizer

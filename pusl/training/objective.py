@@ -9,15 +9,19 @@ the mask is enough to restart the positions. Losses and gradients equal those of
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration
 
 from pusl.training.losses import multi_softmax_loss, sequence_loss
 
 IGNORED = -100  # label of a padded position
+FEW_ROWS = 4  # a vocabulary is large if it has this many times the ids of a batch
 
 
 def counted_positions(labels: Tensor) -> Tensor:
@@ -27,6 +31,13 @@ def counted_positions(labels: Tensor) -> Tensor:
     tensor([0, 3])
     """
     return torch.nonzero(labels.flatten() != IGNORED)[:, 0]
+
+
+def _fast_attention(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    """Plain products for bfloat16 attention on a CPU, where torch's fused kernel takes several times as long."""
+    if device.type == "cpu" and torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling():
+        return sdpa_kernel(SDPBackend.MATH)
+    return contextlib.nullcontext()
 
 
 class _KeyphraseLoss:
@@ -42,12 +53,14 @@ class _KeyphraseLoss:
             positions = counted_positions(labels)
         source, source_mask = kwargs.pop("input_ids"), kwargs.pop("attention_mask")  # (B, S)
         target = kwargs.pop("decoder_input_ids")  # (B, T)
-        encoded = self.encoder(input_ids=source, attention_mask=source_mask).last_hidden_state  # (B, S, D)
+        source_in, target_in = self._embedded(source, target)
         mask = None if blocks is None else self._block_mask(blocks)
-        hidden = self.decoder(
-            input_ids=target, attention_mask=mask, encoder_hidden_states=encoded,
-            encoder_attention_mask=source_mask, use_cache=False,
-        ).last_hidden_state  # (B, T, D)  # fmt: skip
+        with _fast_attention(source.device):
+            encoded = self.encoder(**source_in, attention_mask=source_mask).last_hidden_state  # (B, S, D)
+            hidden = self.decoder(
+                **target_in, attention_mask=mask, encoder_hidden_states=encoded,
+                encoder_attention_mask=source_mask, use_cache=False,
+            ).last_hidden_state  # (B, T, D)  # fmt: skip
         hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
         if getattr(self.config, "scale_decoder_outputs", False):  # mT5 never does
             hidden = hidden * (self.config.d_model**-0.5)
@@ -55,6 +68,25 @@ class _KeyphraseLoss:
         if allowed is not None:
             return {"loss": multi_softmax_loss(logits, allowed)}
         return {"loss": sequence_loss(logits, labels.flatten().index_select(0, positions))}
+
+    def _embedded(self: Any, source: Tensor, target: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What encoder and decoder take in: ids, or on a CPU the embeddings of those few rows that the batch has.
+
+        The gradient of a lookup is as large as its table: T5's 66 MB of zeros, once for the encoder and once for the
+        decoder. Looked up together, the table gets one such gradient.
+        """
+        table = self.get_input_embeddings().weight  # (V, D)
+        shared = self.encoder.embed_tokens.weight is table and self.decoder.embed_tokens.weight is table
+        many = len(table) < FEW_ROWS * (source.numel() + target.numel())
+        if table.device.type != "cpu" or torch.compiler.is_compiling() or many or not shared:
+            return {"input_ids": source}, {"input_ids": target}
+        ids, places = torch.cat([source.flatten(), target.flatten()]).unique(return_inverse=True)
+        rows = functional.embedding(ids, table)  # (U, D)
+        of_source, of_target = places.split([source.numel(), target.numel()])
+        return (
+            {"inputs_embeds": functional.embedding(of_source.view_as(source), rows)},  # (B, S, D)
+            {"inputs_embeds": functional.embedding(of_target.view_as(target), rows)},  # (B, T, D)
+        )
 
     def _block_mask(self: Any, blocks: Tensor) -> Tensor:
         """(B, T) block numbers -> (B, 1, T, T): each position sees its own block up to itself."""

@@ -213,6 +213,8 @@ class TrainingRun:
         config = self.config
         if self.state.is_main_process and config.bf16 and not has_fast_bf16():
             _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
+        if self.state.is_main_process and self._would_gain_from_bf16():
+            _say("this processor multiplies bfloat16: --bf16 trains this model about 1.6 times faster (other rounding)")
         every = config.eval_every or max(1, math.ceil(self.max_steps / EVALUATIONS))
         collator = Collator(
             self.paradigm, self.tokens, config.max_target_length, config.order_free, config.pad_multiple,
@@ -233,6 +235,10 @@ class TrainingRun:
         trainer.add_callback(Progress(trainer))
         trainer.add_callback(Checkpoints(stop, self._saved))
         return trainer
+
+    def _would_gain_from_bf16(self) -> bool:
+        """Whether --bf16 would pay: on a CPU that has it, and for pretrained sizes, where products take the time."""
+        return not self.config.bf16 and not self.config.shape and not accelerator_present() and has_fast_bf16()
 
     def _score(self) -> dict[str, float]:
         assert self.dev
@@ -361,7 +367,10 @@ def has_fast_bf16() -> bool:
     """Whether the device computes in bfloat16 instead of emulating it."""
     if torch.cuda.is_available():
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    return torch.backends.mps.is_available() or (bool(torch.cpu._is_amx_tile_supported()) and not half_amx())
+    if torch.backends.mps.is_available():
+        return True
+    # AMD since Zen 4 and Intel since Cooper Lake multiply bfloat16 in AVX-512; torch 2.6 has no public test for it
+    return bool(torch.cpu._is_avx512_bf16_supported()) or (bool(torch.cpu._is_amx_tile_supported()) and not half_amx())
 
 
 def _advise_on_memory(error: BaseException, config: TrainConfig) -> None:

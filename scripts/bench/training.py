@@ -1,4 +1,4 @@
-"""python scripts/bench/training.py --data tate/train.jsonl.gz [--only batches packing memory]
+"""python scripts/bench/training.py --data tate/train.jsonl.gz [--only batches packing memory] [--model FOLDER]
 
 Speed and memory of training, ours against the plain Hugging Face way, in one run on one machine. The
 model is a random t5-small. CPU seconds of this process are compared (wall seconds stand beside them),
@@ -6,6 +6,7 @@ so that other work on the machine disturbs the ratios less; use one thread for t
 
 batches  PUSL targets: `Seq2SeqTrainer` with `DataCollatorForSeq2Seq` against `KeyphraseTrainer`.  goal: 1.5x
 packing  15 keyphrases a document: repeated (document, keyphrase) pairs against one decoder row.   goal: 4x
+weights  with --model FOLDER: PUSL from pretrained weights, as before 2026-11-18, now, and with bf16. goal: 1.5x
 memory   private memory while a file of 1,000,000 items is read, planned and batched.              goal: flat
 """
 
@@ -27,10 +28,12 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainingArguments
 
-from pusl.checkpoint import scratch_model
+from pusl.checkpoint import load_base, scratch_model
 from pusl.examples import Example, read_examples
 from pusl.paradigms import One2One, Paradigm, Pusl
+from pusl.process import DECODING_MEMORY, TRAINING_MEMORY, keep_freed_memory
 from pusl.tokenizer import TokenIds, token_ids, train_tokenizer
+from pusl.training import objective
 from pusl.training.collate import BatchPlan, Collator, Draw, PlanSampler, TokenizedItem, target_lengths
 from pusl.training.data import PreparedData, prepare
 from pusl.training.objective import IGNORED, with_loss, without_loss
@@ -43,7 +46,9 @@ ROWS = 32
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="training file, e.g. tate/train.jsonl.gz")
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), help="default: all that can run")
+    parser.add_argument("--model", help="folder of a pretrained T5 checkpoint, for the part `weights`")
+    parser.add_argument("--rows", type=int, default=8, help="items a step of the part `weights`")
     parser.add_argument("--shape", default="small", help="tiny, mini or small (the shape of t5-small)")
     parser.add_argument("--vocab-size", type=int, default=32000)
     parser.add_argument("--steps", type=int, default=8, help="optimizer steps of each trainer")
@@ -51,6 +56,9 @@ def main() -> None:
     parser.add_argument("--memory-items", type=int, default=1_000_000)
     parser.add_argument("--output", help="JSON file for the numbers")
     args = parser.parse_args()
+    args.only = args.only or [part for part in PARTS if part != "weights" or args.model]
+    if "weights" in args.only and not args.model:
+        parser.error("the part 'weights' needs --model FOLDER")
     with tempfile.TemporaryDirectory() as folder:
         data, tokenizer = _data(args, Path(folder))
         found = {part: PARTS[part](args, data, tokenizer, Path(folder)) for part in args.only}
@@ -204,6 +212,54 @@ def bench_packing(args: argparse.Namespace, data: PreparedData, tokenizer: Any, 
     return {**found, "gradients_float64": _apart(gradients)}
 
 
+def bench_weights(args: argparse.Namespace, data: PreparedData, tokenizer: Any, folder: Path) -> dict[str, Any]:
+    """CPU seconds and losses of the same steps of AdamW from the same pretrained weights."""
+    paradigm = Pusl()
+    model, tokenizer = load_base(args.model, 0.0, paradigm)
+    tokens = token_ids(tokenizer, model.config)
+    prepare(read_examples(args.data), tokenizer, tokens, folder / "w", max_source_length=96, max_phrase_tokens=48)
+    items = PreparedData(folder / "w", "shuffle", 0, 0.5)
+    totals, counts = items.phrase_lengths()
+    plan = BatchPlan(items.source_lengths(), target_lengths(totals, counts, paradigm, 96), args.rows)
+    collator = Collator(paradigm, tokens, 96)
+    batches = [collator([items[draw] for draw in draws]) for draws in islice(PlanSampler(plan), args.steps + 1)]
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    few, found = objective.FEW_ROWS, {}
+    for name in ("before", "float32", "bf16"):
+        # Before, encoder and decoder each had a gradient of the whole table, and its pages went back to the system.
+        objective.FEW_ROWS = len(weights["shared.weight"]) if name == "before" else few
+        keep_freed_memory(DECODING_MEMORY if name == "before" else TRAINING_MEMORY)
+        model.load_state_dict(weights)
+        found[name] = _steps(with_loss(model).train(), batches, bf16=name == "bf16")
+    before = found["before"]
+    for row in found.values():
+        row["ratio"] = before["cpu_seconds"] / row["cpu_seconds"]
+        pairs = zip(row["losses"], before["losses"], strict=True)
+        row["largest_loss_difference"] = max(abs(one - other) for one, other in pairs)
+    return found
+
+
+def _steps(model: Any, batches: list[dict[str, Any]], bf16: bool) -> dict[str, Any]:
+    """Steps as Trainer makes them; the first one warms up and is not timed."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, weight_decay=0.0, fused=True)
+    losses: list[float] = []
+
+    def step(batch: dict[str, Any]) -> None:
+        inputs = {name: value for name, value in batch.items() if name not in ("items", "batch_number")}
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            loss = model(**inputs)["loss"] / len(batch["positions"])
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        model.zero_grad()
+        losses.append(loss.item())
+
+    step(batches[0])
+    wall, cpu = _timed(lambda: [step(batch) for batch in batches[1:]])
+    items = sum(batch["items"] for batch in batches[1:])
+    return {"cpu_seconds": cpu, "seconds": wall, "items_per_cpu_second": items / cpu, "losses": losses}
+
+
 def _apart(gradients: dict[str, dict[str, torch.Tensor]]) -> dict[str, float]:
     """How far two sets of gradients lie apart.
 
@@ -272,7 +328,7 @@ def _timed(action: Callable[[], Any]) -> tuple[float, float]:
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-PARTS = {"batches": bench_batches, "packing": bench_packing, "memory": bench_memory}
+PARTS = {"batches": bench_batches, "packing": bench_packing, "weights": bench_weights, "memory": bench_memory}
 
 if __name__ == "__main__":
     main()
