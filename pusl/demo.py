@@ -247,15 +247,17 @@ def _spread(config: DemoConfig) -> str:
     runs = stored["processors"]
 
     def shown(title: str, name: str, digits: int = 1) -> str:
-        values = [value for run in runs.values() for value in run["percent at 2μ"][title][name]]
-        return f"{title} {min(values):.{digits}f}–{max(values):.{digits}f}"
+        values = [value for run in runs.values() for value in run["percent at 2μ"].get(title, {}).get(name, [])]
+        return f"{min(values):.{digits}f}–{max(values):.{digits}f}" if values else "–"
 
-    parts = [
-        f"{label} " + ", ".join(shown(title, name, digits) for title in (LAZY, PROLIFIC))
-        for label, name, digits in (("#K@2μ", "K", 2), ("B@2μ", "B", 1), ("true B@2μ", "true B", 1))
+    heads = (("#K@2μ", "K", 2), ("B@2μ", "B", 1), ("true B@2μ", "true B", 1))
+    rows = [f"{'':<9}" + "".join(f"{head:>16}" for head, _, _ in heads)]
+    rows += [
+        f"{title:<9}" + "".join(f"{shown(title, name, digits):>16}" for _, name, digits in heads)
+        for title in SYSTEMS.values()
     ]
     where = " and ".join(f"{len(run['seeds'])} on a processor with {name}" for name, run in runs.items())
-    return f"\n\nOver seeds of catalog, weights and order ({where}), lowest to highest:\n" + "; ".join(parts) + "."
+    return f"\n\nLowest to highest over seeds of catalog, weights and order ({where}):\n" + "\n".join(rows)
 
 
 @contextmanager

@@ -131,6 +131,21 @@ def test_numbers_in_the_table_are_those_of_evaluate(files: dict[str, Path]) -> N
     assert values["busy"][2] == f"{100 * 39 * 2 / 4 / 40:.1f}"
 
 
+def test_curves_end_where_the_longest_list_ends(files: dict[str, Path]) -> None:
+    def curves() -> str:
+        return build(files).partition("How far each system goes")[2].partition("<h2>")[0]
+
+    page = curves()  # 2μ is 4, and so many phrases the longest list holds
+    assert " at 4<" in page and " at 5<" not in page
+    rows = [json.loads(line) for line in files["busy"].read_text().splitlines()]
+    for row in rows:
+        row["keyphrases"] += ["one", "more"]
+        row["scores"] += [0.1, 0.1]
+    jsonl(files["busy"], rows)
+    page = curves()
+    assert " at 6<" in page and " at 7<" not in page
+
+
 def test_same_input_gives_the_same_bytes(files: dict[str, Path]) -> None:
     assert build(files) == build(files)
 

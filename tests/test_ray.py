@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pytest
 from catalog_words import WordsRecipe
+from decoding_models import WORDS, checkpoint
 
 from pusl.catalog.engine_ray import ATTEMPTS, ShardActor
 from pusl.catalog.run import Options, ShardJob, generate_catalog
 from pusl.catalog.shards import CatalogFile
+from pusl.checkpoint import save_checkpoint
 from pusl.examples import STANDARD
+from pusl.fusion.learn import fuse
 from pusl_eval.files import write_rows
 
 pytest.importorskip("ray")
@@ -87,6 +90,32 @@ def test_killed_workers_and_drivers_change_no_byte(address: str, tmp_path: Path)
     assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "local.jsonl").read_bytes()
     assert (tmp_path / "out.jsonl.rejects").read_bytes() == (tmp_path / "local.jsonl.rejects").read_bytes()
     assert not parts.exists()
+
+
+def test_a_fused_folder_gives_the_same_bytes_on_a_cluster(address: str, tmp_path: Path) -> None:
+    made = checkpoint()
+    save_checkpoint(tmp_path / "pusl", made.model, made.tokenizer, {"paradigm": "pusl", **made.meta})
+    items = [
+        {"id": str(i), "text": f"{WORDS[i % 3]} {WORDS[i % 7]} lamp {i % 5}", "keyphrases": [WORDS[i % 7], "lamp"]}
+        for i in range(160)
+    ]
+    for name, rows in (("train", items[:80]), ("dev", items[80:140]), ("test", items[140:])):
+        write_rows(tmp_path / f"{name}.jsonl", [{**row, "text": f"{name} {row['text']} {row['id']}"} for row in rows])
+    sources = [f"pusl={tmp_path / 'pusl'}", "knn", "text"]
+    fuse(tmp_path / "train.jsonl", tmp_path / "dev.jsonl", sources, tmp_path / "fused", depth=8, ablate=False)
+    generate_catalog(
+        tmp_path / "fused", tmp_path / "test.jsonl", tmp_path / "here.jsonl", 3, workers=1, shard_size=6,
+        explain=True, complete=True, progress=False,
+    )  # fmt: skip
+    command = [
+        sys.executable, "-m", "pusl", "generate", "--model", tmp_path / "fused", "--input", tmp_path / "test.jsonl",
+        "--output", tmp_path / "there.jsonl", "-k", "3", "--shard-size", "6", "--explain", "--complete",
+        "--engine", "ray", "--workers", "2", "--address", address,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "here.jsonl").read_bytes() == (tmp_path / "there.jsonl").read_bytes()
+    assert "knn" in (tmp_path / "there.jsonl").read_text()
 
 
 def test_a_shard_that_ends_every_actor_is_given_up(tmp_path: Path) -> None:

@@ -76,7 +76,9 @@ def build_report(
     first = evaluate(references, next(iter(predictions.values())), k=[1], bootstrap=0, **shared)
     mu = first["mu"]
     middle, double = budgets(mu) if mu else (5, 10)
-    top = min(LARGEST_K, max(double + 2, math.ceil(double * 1.25)))
+    items = ReportItems(references, predictions, train, universe, complete, normalization)
+    # Behind the end of every list a curve over k shows nothing but the division by k.
+    top = min(LARGEST_K, max(double + 2, math.ceil(double * 1.25)), max(items.longest_list(), double))
     ks = sorted({*range(1, top + 1), middle, double})
 
     def score(truth: str | Path) -> Results:
@@ -95,7 +97,6 @@ def build_report(
             )
         )
     marks = {f"μ = {middle}": float(middle), f"2μ = {double}": float(double)} if mu else {}
-    items = ReportItems(references, predictions, train, universe, complete, normalization)
     sections += [
         _curves(observed, ks, marks),
         _groups(observed, double),

@@ -45,6 +45,10 @@ class ReportItems:
             )
         self.universe = {self.norm(p) for p in load_phrases(universe, "universe")} if universe is not None else None
 
+    def longest_list(self) -> int:
+        """How many phrases the longest prediction of any system holds."""
+        return max((len(one.keyphrases) for found in self.predictions.values() for one in found.values()), default=0)
+
     def classes(self, phrase: str, item: str, seen: set[str]) -> str:
         """One chip's class: repeat beats hit beats right but unlabeled beats out-of-universe beats new."""
         key = self.norm(phrase)
