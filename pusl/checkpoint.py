@@ -19,6 +19,7 @@ from typing import Any
 
 from pusl import paradigms
 from pusl.devices import resolve_device
+from pusl.hub import parse_id, why
 from pusl.paradigms import Paradigm
 from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
 from pusl_eval.files import InputError, open_atomic, staging_folder, write_json
@@ -77,29 +78,34 @@ def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFA
     import torch
     from transformers import AutoConfig, AutoTokenizer
 
+    asked = None if os.path.exists(name) else parse_id(name)
+    place: dict[str, Any] = {"pretrained_model_name_or_path": name}
+    if asked is not None:
+        place = {"pretrained_model_name_or_path": asked[0], "revision": asked[1] or "main"}
     with quiet():
         try:
-            config = AutoConfig.from_pretrained(name)
+            config = AutoConfig.from_pretrained(**place)
         except (OSError, ValueError) as error:
+            reason = _first_line(error) if asked is None else why(error)
             raise InputError(
-                f"model '{name}': not a folder with a checkpoint, and not found on the Hub "
-                f"({_first_line(error)}). Offline, use a local folder or scratch:tiny|mini|small"
+                f"model '{name}': not a folder with a checkpoint, and not loaded from the Hub ({reason}). "
+                "Offline, use a local folder or scratch:tiny|mini|small"
             ) from None
         if config.model_type not in FAMILY:
             raise InputError(f"model '{name}' is a {config.model_type}; PUSL trains T5 models ({', '.join(FAMILY)})")
         try:
-            changes = {} if dropout is None else {"dropout_rate": dropout}
-            model = load_weights(name, dtype=torch.float32, **changes)
-            tokenizer = AutoTokenizer.from_pretrained(name)
+            changes: dict[str, Any] = {} if dropout is None else {"dropout_rate": dropout}
+            model = load_weights(**place, dtype=torch.float32, **changes)
+            tokenizer = AutoTokenizer.from_pretrained(**place)
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
             raise InputError(f"model '{name}' cannot be loaded ({_first_line(error)})") from None
-    _settle_scale(name, model)
+    _settle_scale(place, model)
     fit_embeddings(model, tokenizer, paradigm)
     return model, tokenizer
 
 
-def _settle_scale(name: str, model: Any) -> None:
+def _settle_scale(place: dict[str, Any], model: Any) -> None:
     """T5 v1.1 and flan (untied) do not scale the decoder's output before `lm_head`, the first T5 does.
 
     transformers derives this from `tie_word_embeddings` in config.json, but lets a stray
@@ -107,7 +113,7 @@ def _settle_scale(name: str, model: Any) -> None:
     """
     from transformers import PretrainedConfig
 
-    written, _ = PretrainedConfig.get_config_dict(name)
+    written, _ = PretrainedConfig.get_config_dict(**place)
     if written.get("tie_word_embeddings") is False and not is_tied(model):
         model.config.scale_decoder_outputs = False
 
@@ -192,7 +198,7 @@ def save_checkpoint(
     return folder
 
 
-def load_weights(name: str | Path, **options: Any) -> Any:
+def load_weights(pretrained_model_name_or_path: str | Path, **options: Any) -> Any:
     """A T5 model whose every tensor was read from its files and is finite; anything else is refused.
 
     transformers fills what is missing with random numbers and drops what it cannot place.
@@ -200,7 +206,9 @@ def load_weights(name: str | Path, **options: Any) -> Any:
     import torch
     from transformers import AutoModelForSeq2SeqLM
 
-    model, found = AutoModelForSeq2SeqLM.from_pretrained(name, output_loading_info=True, **options)
+    model, found = AutoModelForSeq2SeqLM.from_pretrained(
+        pretrained_model_name_or_path, output_loading_info=True, **options
+    )
     for problem, keys in (
         ("lacks", found["missing_keys"]),
         ("has another shape than config.json says for", [key for key, *_ in found["mismatched_keys"]]),

@@ -33,6 +33,7 @@ COMMANDS = {
     "judge": ("pusl.commands.judge", "ask an LLM which keyphrases are relevant"),
     "report": ("pusl.commands.report", "one self-contained HTML page of tables and plots"),
     "serve": ("pusl.commands.serve", "HTTP API and web page"),
+    "push": ("pusl.commands.push", "a finished model to the Hugging Face Hub"),
     "env": ("pusl.commands.env", "versions and hardware, to paste into a bug report"),
 }
 

@@ -108,8 +108,9 @@ def undisturbed(files, tmp_path_factory):
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
 def test_a_kill_while_a_run_finishes_is_repaired_by_resume(files, tmp_path, piece, after, undisturbed, monkeypatch):
     pushed = []
-    monkeypatch.setattr("pusl.training.training_run._push", lambda folder, name: pushed.append(name))
-    config = settings(files, tmp_path / "model", push_to_hub="me/model")
+    monkeypatch.setattr("pusl.training.training_run.check_login", lambda name: "me")
+    monkeypatch.setattr("pusl.training.training_run._push", lambda folder, config: pushed.append(config.push_to_hub))
+    config = settings(files, tmp_path / "model", push_to_hub="me/model", push_labels=True)
     with monkeypatch.context() as patched:
         where = "pusl.training.training_run" if piece in PIECES else "pusl.training.record.RunFolder"
         name = f"{where}.{'write' if piece == 'finished' else piece}"

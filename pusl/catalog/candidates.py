@@ -28,6 +28,7 @@ from pusl.catalog.run import (
 from pusl.catalog.shards import CatalogFile, CatalogItem
 from pusl.examples import STANDARD, Columns
 from pusl.fusion.folder import is_fused
+from pusl.hub import model_folder
 from pusl_eval.files import InputError, Row, check_input, file_digest, kind_of, read_rows, split_list, storage
 from pusl_eval.files.jsonl import parse_row
 from pusl_eval.files.lines import decode_line, is_gzip, raw_lines
@@ -175,7 +176,7 @@ def score_catalog(
 
     With `calibrate`, a file with references, each row also has the probabilities that its phrases are right.
     """
-    recipe = ModelRecipe(os.path.abspath(model), precision, threads, device=device)
+    recipe = ModelRecipe(os.path.abspath(model_folder(model)), precision, threads, device=device)
     input, output, candidates = (storage.plain_path(path) for path in (input, output, candidates))
     if output in (input, candidates):
         raise InputError(f"--output {output}: is an input; name another file")

@@ -24,6 +24,7 @@ from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor
 from pusl.catalog.shards import CatalogFile, CatalogItem, Chunk
 from pusl.devices import gpu_count, resolve_device
 from pusl.examples import STANDARD, Columns
+from pusl.hub import model_folder
 from pusl.process import torch_threads
 from pusl_eval.files import InputError, Row, kind_of, storage
 
@@ -177,7 +178,7 @@ def generate_catalog(
 ) -> Summary:
     """Predictions for every item of `input`, in its order, into `output`; resumes where a killed run stopped.
 
-    `model` is a trained folder, or a recipe for any other generator. What is left goes to
+    `model` is a trained folder, a Hub id (loaded once, here), or a recipe for any other generator. What is left goes to
     `KeyphraseGenerator.generate` (strategy, allow_repeats, vocabulary, min_score, batch_size, seed, ...);
     None means its default; for `workers`, as many as fit. With `complete`, each item's own keyphrases are
     known: k further ones are given, and a PUSL model continues after them. With `calibrate`, a file with references,
@@ -188,7 +189,7 @@ def generate_catalog(
         phrases = os.path.abspath(universe) if universe else None
         files = tuple(sorted((name, os.path.abspath(path)) for name, path in (predictions or {}).items()))
         model = ModelRecipe(
-            os.path.abspath(model), precision, threads, phrases, explain, predictions=files, device=device
+            os.path.abspath(model_folder(model)), precision, threads, phrases, explain, predictions=files, device=device
         )
     input, output = storage.plain_path(input), storage.plain_path(output)
     if complete and not isinstance(model, ModelRecipe):

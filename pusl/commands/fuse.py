@@ -1,8 +1,8 @@
 """One calibrated ranking from several sources: a model folder that works wherever a model folder does.
 
-Sources: a trained model (NAME=DIR), baselines trained here (knn, svm, plt, ...), `text` (phrases of the text that are
-labels or universe entries), a saved baseline (NAME=DIR) or predictions made elsewhere (NAME=FILE). The ranker learns
-on --dev, which must not be part of --train. Without --dev, reciprocal ranks are fused.
+Sources: a trained model (NAME=DIR, or NAME=user/model on the Hub), baselines trained here (knn, svm, plt, ...), `text`
+(phrases of the text that are labels or universe entries), a saved baseline (NAME=DIR) or predictions made elsewhere
+(NAME=FILE). The ranker learns on --dev, which must not be part of --train. Without --dev, reciprocal ranks are fused.
 
 examples:
   pusl fuse --train train.jsonl --dev dev.jsonl --sources pusl=models/pusl knn svm text --out models/fused

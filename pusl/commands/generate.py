@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pusl.commands.shared_flags import add_columns, add_force, add_k, add_seed, add_speed, integer
+from pusl.commands.shared_flags import MODEL, add_columns, add_force, add_k, add_seed, add_speed, integer
 from pusl.config import add_flags, build
 from pusl.examples import Columns
 from pusl.llm.endpoint import LLMSettings
@@ -43,7 +43,7 @@ OTHER_COLUMNS = ("counts_column", "timestamp_column", "group_column")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `pusl generate`."""
     files = parser.add_argument_group("files")
-    files.add_argument("--model", metavar="DIR", help="a model folder made by `pusl train`")
+    files.add_argument("--model", metavar="MODEL", help=MODEL)
     files.add_argument("--llm", metavar="NAME", help="ask this language model instead of a trained one")
     files.add_argument("--input", required=True, metavar="FILE", help="the catalog: .jsonl(.gz), .parquet, .csv, .tsv")
     files.add_argument("--output", required=True, metavar="FILE", help="predictions: .jsonl(.gz), .parquet, .csv, .tsv")

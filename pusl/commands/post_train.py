@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from pusl.commands.push import settle_labels
 from pusl.commands.shared_flags import add_force, add_threads
 from pusl.config import add_flags, build
 from pusl.training.posttraining import Selection
@@ -33,7 +34,9 @@ INHERITED = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the selection and of the second training."""
-    parser.add_argument("--model", required=True, metavar="DIR", help="a model folder made by `pusl train`")
+    parser.add_argument(
+        "--model", required=True, metavar="MODEL", help="made by `pusl train`: a folder, or user/model on the Hub"
+    )
     parser.add_argument("--train", required=True, metavar="FILE", help="the training file of that model")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the new model")
     parser.add_argument("--resume", action="store_true", help="continue the unfinished run in --out")
@@ -55,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
     given = {"epochs": 3.0, **vars(args)}  # paper: 3 epochs
     names = {field.name for field in dataclasses.fields(TrainConfig)} - set(INHERITED) | {"train"}
     config = build(TrainConfig, {name: value for name, value in given.items() if name in names})
+    config = settle_labels(config)
     if args.generate_workers is not None and args.generate_workers < 1:
         raise InputError(f"--generate-workers is {args.generate_workers}; it must be at least 1")
     try:

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import argparse
 
-from pusl.commands.shared_flags import add_columns, add_force, add_speed
+from pusl.commands.shared_flags import MODEL, add_columns, add_force, add_speed
 from pusl.examples import Columns
 from pusl_eval.files import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `pusl score`."""
-    parser.add_argument("--model", required=True, metavar="DIR", help="a model folder made by `pusl train`")
+    parser.add_argument("--model", required=True, metavar="MODEL", help=MODEL)
     parser.add_argument("--input", required=True, metavar="FILE", help="items: .jsonl(.gz), .parquet, .csv, .tsv")
     parser.add_argument("--candidates", required=True, metavar="FILE", help="phrases per item, or one list for all")
     parser.add_argument("--output", required=True, metavar="FILE", help="scores: .jsonl(.gz), .parquet, .csv, .tsv")

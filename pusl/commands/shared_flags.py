@@ -10,9 +10,12 @@ from pusl_eval.columns import add_columns
 from pusl_eval.flags import Arguments, add_cuts, add_force, add_seed, integer
 
 __all__ = [
-    "add_columns", "add_cuts", "add_device", "add_force", "add_k", "add_precision", "add_seed", "add_speed",
+    "MODEL", "add_columns", "add_cuts", "add_device", "add_force", "add_k", "add_precision", "add_seed", "add_speed",
     "add_threads", "integer",
 ]  # fmt: skip
+
+
+MODEL = "a folder made by `pusl train` or `pusl fuse`, or user/model[@revision] on the Hub"
 
 
 def add_k(parser: Arguments, default: int | None = None) -> None:

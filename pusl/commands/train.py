@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import sys
 
+from pusl.commands.push import settle_labels
 from pusl.commands.shared_flags import add_force, add_threads
 from pusl.config import add_flags, build
 from pusl.training.train_config import TrainConfig, resolve
@@ -35,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Trains, or resumes training."""
     config = _resumed(args) if args.resume else build(TrainConfig, args, args.config)
     resolve(config)  # what is wrong with the flags is said at once, before torch loads
+    config = settle_labels(config)
     from pusl.process import TRAINING_MEMORY, prepare_process
 
     prepare_process(args.threads, keep_memory=TRAINING_MEMORY)

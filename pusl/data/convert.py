@@ -336,7 +336,7 @@ def _watch_lists(examples: Iterator[Example], columns: Columns, report: Report) 
 
 def _hf(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
     """A dataset folder (saved by `save_to_disk`, or of data files) or a dataset of the hub."""
-    from pusl.data.hub import dataset_rows
+    from pusl.data.hf_datasets import dataset_rows
 
     yield from dataset_rows(
         source, columns, config.split, config.config_name, config.streaming, config.number_ids, report.warnings

@@ -29,6 +29,7 @@ from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
 from pusl.devices import float32_products, resolve_device, resolve_precision, weight_type
 from pusl.fusion.folder import is_fused
+from pusl.hub import model_folder
 from pusl.paradigms import STRATEGIES
 from pusl.tokenizer import decode_each, encode_keyphrases, encode_texts
 from pusl_eval.files import InputError
@@ -92,13 +93,28 @@ class KeyphraseGenerator:
 
     @classmethod
     def from_pretrained(
-        cls, folder: str | Path, *, device: str | None = None, precision: str | None = None, **options: Any
+        cls,
+        model: str | Path,
+        *,
+        device: str | None = None,
+        precision: str | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        **options: Any,
     ) -> KeyphraseGenerator:
-        """Loads a folder made by `pusl train`, or by `pusl fuse` (then a `FusedGenerator`, which generates alike).
+        """Loads a model made by `pusl train`, or by `pusl fuse` (then a `FusedGenerator`, which generates alike).
 
-        `device` is `cpu`, `cuda`, `cuda:1`, `mps` or `auto` (the default: a GPU if there is one). The weights are
-        loaded in the precision they are used in.
+        Args:
+            model: a folder, or `user/model` on the Hub.
+            device: `cpu`, `cuda`, `cuda:1`, `mps` or `auto` (the default: a GPU if there is one).
+            precision: what the weights are loaded and used in.
+            revision, token, cache_dir, local_files_only: for the Hub, as in transformers.
         """
+        folder = model_folder(
+            model, revision=revision, token=token, cache_dir=cache_dir, local_files_only=local_files_only
+        )
         device = resolve_device(device)
         precision = resolve_precision(precision, device)
         if is_fused(folder):

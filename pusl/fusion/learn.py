@@ -39,6 +39,7 @@ from pusl.fusion.sources import (
     Source,
     TextSource,
 )  # fmt: skip
+from pusl.hub import model_folder
 from pusl_eval.files import InputError, write_json
 from pusl_eval.normalize import normalize
 
@@ -72,7 +73,7 @@ def parse_sources(words: Sequence[str]) -> list[SourceSpec]:
                 raise InputError(f"--sources {name!r} is unknown; expected NAME=DIR, NAME=FILE or one of: {known}")
             specs.append(SourceSpec(name, name))
             continue
-        path = Path(place)
+        path = model_folder(place)
         if (path / "pusl.json").is_file():
             specs.append(SourceSpec(name, GENERATOR, path))
         elif (path / "baseline.json").is_file():
@@ -80,7 +81,9 @@ def parse_sources(words: Sequence[str]) -> list[SourceSpec]:
         elif path.is_file():
             specs.append(SourceSpec(name, PREDICTIONS, path))
         else:
-            raise InputError(f"--sources {word}: expected a model folder, a saved baseline or a predictions file")
+            raise InputError(
+                f"--sources {word}: expected a model (folder or user/model), a saved baseline or predictions"
+            )
     if not specs:
         raise InputError("--sources: name at least one source, e.g. --sources pusl=models/pusl knn text")
     return specs

@@ -6,7 +6,6 @@ What a model process of the service computes. It works without the service too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 STRATEGY_HELP = {
@@ -27,8 +26,9 @@ class Inference:
         batch_size: int = 32,
     ) -> None:
         from pusl.decoding.generator import KeyphraseGenerator
+        from pusl.hub import shown_name
 
-        self.name = Path(model).resolve().name
+        self.name = shown_name(model)
         self.generator = KeyphraseGenerator.from_pretrained(
             model, device=device, precision=precision, universe=universe
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from pathlib import Path
 
 from pusl.config import DEVICE, PRECISION, PRECISIONS, THREADS, option
 from pusl.devices import resolve_device, resolve_precision
+from pusl.hub import model_folder
 from pusl_eval.files import InputError, check_input
 
 
@@ -15,7 +15,7 @@ from pusl_eval.files import InputError, check_input
 class ServeConfig:
     """Settings of `pusl serve`."""
 
-    model: str = option("", "folder of a trained model")
+    model: str = option("", "folder of a trained model, or user/model[@revision] on the Hub")
     host: str = option("127.0.0.1", "address to listen on; any but a loopback address lets other machines connect")
     port: int = option(8000, "port to listen on; 0 picks a free one and prints it", minimum=0)
     universe: str | None = option(None, "file of real queries or labels, for the vocabularies `prefer` and `closed`")
@@ -54,11 +54,12 @@ def check_config(config: ServeConfig) -> ServeConfig:
         )
     if not config.model:
         raise InputError("--model DIR is missing: the folder of a trained model")
-    if not (Path(config.model) / "pusl.json").is_file():
+    folder = model_folder(config.model)  # a model of the Hub is loaded here, once for all processes
+    if not (folder / "pusl.json").is_file():
         raise InputError(f"--model {config.model}: not a PUSL model folder (it has no pusl.json)")
     if config.port > 65535:
         raise InputError(f"--port {config.port}: expected a port from 0 to 65535")
     if config.universe is not None:
         check_input(config.universe)
     resolve_precision(config.precision, resolve_device(config.device))
-    return config
+    return dataclasses.replace(config, model=str(folder))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pusl.checkpoint import load_labels, read_meta
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
+from pusl.hub import model_folder
 from pusl.training.record import RunFolder
 from pusl.training.train_config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl_eval.budgets import budget
@@ -117,25 +118,26 @@ def post_train(
     from pusl.training import train
 
     out = Path(out)
-    meta = read_meta(model)
+    folder = model_folder(model)
+    meta = read_meta(folder)
     RunFolder(out).admit(resume, force)  # a finished run is refused before the slow part
     config = dataclasses.replace(
         train_config, model=str(model), paradigm=meta["paradigm"], loss=meta.get("loss"), order=meta.get("order"),
         out=str(out), max_source_length=meta["defaults"]["max_source_length"],
-        **_from_first_run(model, meta, train_config),
+        **_from_first_run(folder, meta, train_config),
     )  # fmt: skip
     resolve(config)  # and so is what is wrong with the settings
     if options.generator is not None:
-        read_meta(options.generator)
+        read_meta(model_folder(options.generator))
     own = Columns(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Columns)})
-    report = select(model, ItemFile(str(train_config.train), own), out / "selection", options, workers)
+    report = select(folder, ItemFile(str(train_config.train), own), out / "selection", options, workers)
     # The selected items have the standard columns, and so has the dev file: `pusl train --resume` knows no others.
     config = dataclasses.replace(
         config, train=str(out / "selection" / "selected.jsonl"), mu=report["mu"],
         dev=_standard_dev(config.dev, own, out / "selection"), **dataclasses.asdict(STANDARD),
     )  # fmt: skip
     # What the model invented for itself is not a training label.
-    result = train(config, resume=resume, force=force, labels=load_labels(model), score_first=True)
+    result = train(config, resume=resume, force=force, labels=load_labels(folder), score_first=True)
     return result, report
 
 

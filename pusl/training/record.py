@@ -22,7 +22,10 @@ from pusl_eval.files import InputError, file_digest, write_json
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
 
 # These may differ in a resumed run: they do not change what is learned. Files are compared by content.
-MAY_CHANGE = ("out", "train", "dev", "workers", "report_to", "push_to_hub", "keep_checkpoints")
+MAY_CHANGE = (
+    "out", "train", "dev", "workers", "report_to", "keep_checkpoints", "push_to_hub", "push_public", "push_labels",
+    "license", "language", "dataset",
+)  # fmt: skip
 
 
 class RunRecord(TypedDict, total=False):

@@ -96,7 +96,12 @@ class TrainConfig(Columns):
     workers: int = option(0, "processes that prepare batches", minimum=0)
     pad_multiple: int = option(8, "pad lengths to a multiple of this", minimum=1)
     report_to: str = option("none", "none, tensorboard, wandb or any other integration of Hugging Face Trainer")
-    push_to_hub: str | None = option(None, "Hub repository for the finished model")
+    push_to_hub: str | None = option(None, "Hub repository (user/model) for the finished model, private if it is new")
+    push_public: bool = option(False, "the Hub repository may be public")
+    push_labels: bool | None = option(None, "upload the training labels too, or not (default: you are asked)")
+    license: str | None = option(None, "license of the model, for its card: apache-2.0, mit, ...")
+    language: str | None = option(None, "languages of the texts, for the model card: en, or en,de")
+    dataset: str | None = option(None, "Hub id of the training data, for the model card")
     keep_checkpoints: bool = option(False, "keep optimizer states and checkpoints after the run")
 
     @property

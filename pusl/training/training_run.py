@@ -30,6 +30,7 @@ from pusl import paradigms
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, save_labels, scratch_model
 from pusl.devices import float32_products
 from pusl.examples import read_examples
+from pusl.hub import check_login, push
 from pusl.process import half_amx
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
@@ -90,6 +91,8 @@ def train(
         base = None if config.shape else load_base(config.model, config.dropout, paradigms.get(config.paradigm))
     _check_first_rows(config)
     _check_report_to(config.report_to)
+    if config.push_to_hub:
+        check_push(config)
     state.wait_for_everyone()  # all have read the folder before the main process writes to it
     is_new = record is None
     if is_new and state.is_main_process:
@@ -104,6 +107,16 @@ def train(
         if is_new and state.is_main_process:
             folder.discard()  # so that the corrected command needs no --force
         raise
+
+
+def check_push(config: TrainConfig) -> None:
+    """What would stop the upload after hours of training stops the run before its first step."""
+    if config.push_labels is None:
+        raise InputError(
+            "--push-to-hub: the model comes with its training labels (labels.txt.gz). "
+            "Pass --push-labels to upload them or --no-push-labels to leave them out"
+        )
+    check_login(str(config.push_to_hub))
 
 
 def _check_first_rows(config: TrainConfig) -> None:
@@ -304,11 +317,13 @@ class TrainingRun:
             return
         # The run is finished when everything else is done, so that --resume completes what a kill left out.
         write_card(self.folder.path, self.record)
-        if config.push_to_hub:
-            _push(self.folder.path, config.push_to_hub)
+        failure = _push(self.folder.path, config) if config.push_to_hub else None
         self.record["status"] = "finished"
         self.folder.write(self.record)
         self.folder.tidy(config.keep_checkpoints)
+        if failure is not None:
+            place = f"{self.folder.path} {config.push_to_hub}"
+            raise TrainingError(f"the model is finished, but was not uploaded. {failure}\nLater: pusl push {place}")
 
     def _on_main(self, needed: bool, action: Callable[[], None]) -> None:
         """The main process acts if needed; the others wait for it."""
@@ -391,12 +406,13 @@ def _advise_on_memory(error: BaseException, config: TrainConfig) -> None:
     ) from error
 
 
-def _push(folder: Path, repository: str) -> None:
-    from huggingface_hub import HfApi
-
-    api = HfApi()
-    api.create_repo(repository, exist_ok=True)
-    api.upload_folder(repo_id=repository, folder_path=folder, ignore_patterns=["training/*"])
+def _push(folder: Path, config: TrainConfig) -> str | None:
+    """Uploads the finished model; returns why it could not."""
+    try:
+        push(folder, str(config.push_to_hub), public=config.push_public, labels=config.push_labels)
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def _say(message: str) -> None:
