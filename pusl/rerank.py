@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,9 +101,8 @@ def rerank_rows(
             raise InputError(
                 f"{path}:{prediction.line}: id {prediction.id!r} has no 'scores'; reranking needs a score per keyphrase"
             )
-        first = distinct_forms(prediction.keyphrases)
+        first, chances = _candidates(prediction, scores, scale, path)
         kept = list(first.values())
-        chances = np.array([_chance(scores[position], scale, prediction, path) for position in kept])
         chosen = [kept[number] for number in choose(prediction.id, list(first), chances)] if kept else []
         row: Row = {
             "id": prediction.id,
@@ -112,6 +112,35 @@ def rerank_rows(
         if len(chosen) < k:
             row["exhausted"] = True
         yield {**row, **{name: value for name, value in prediction.extra.items() if name not in row}}
+
+
+def _candidates(
+    prediction: PredictionRecord, scores: Sequence[float], scale: str, path: str | Path
+) -> tuple[dict[str, int], np.ndarray]:
+    """Normalized phrase -> first position, and η of each."""
+    first = distinct_forms(prediction.keyphrases)
+    return first, np.array([_chance(scores[position], scale, prediction, path) for position in first.values()])
+
+
+def _balance(
+    path: str | Path, k: int, scale: str, min_precision: float | None, precision_weight: float | None
+) -> float:
+    """β for the wanted balance of precision and coverage."""
+    from pusl import balance
+
+    def items() -> Iterator[tuple[Sequence[str], np.ndarray]]:
+        for prediction in read_predictions(path):
+            first, chances = _candidates(
+                prediction, prediction.scores or [0.0] * len(prediction.keyphrases), scale, path
+            )
+            yield list(first), chances
+
+    found = balance.gather(items())
+    if min_precision is not None:
+        return balance.least_precision(found, k, min_precision)
+    if precision_weight is not None:
+        return balance.weighted(found, k, precision_weight)
+    return balance.harmonic(found, k)
 
 
 def _chance(score: float, scale: str, prediction: PredictionRecord, path: str | Path) -> float:
@@ -142,6 +171,9 @@ def rerank(
     *,
     beta: float = 0.0,
     bound: float = 2.0,
+    min_precision: float | None = None,
+    precision_weight: float | None = None,
+    harmonic: bool = False,
     seed: int = 0,
     scores: str = "auto",
     weight: Callable[[str], float] | None = None,
@@ -151,7 +183,8 @@ def rerank(
     """Runs `pusl rerank` and returns the number of items.
 
     `weight` (normalized phrase -> 1/propensity) is for the objective `propensity`. With `state`, coverage continues
-    from the files reranked before; the state is updated after the output is written.
+    from the files reranked before; the state is updated after the output is written. `min_precision`,
+    `precision_weight` or `harmonic` choose β from the scores (balance.py); it is printed.
     """
     if objective not in OBJECTIVES:
         raise InputError(f"objective {objective!r} is unknown; allowed: {', '.join(OBJECTIVES)}")
@@ -161,6 +194,14 @@ def rerank(
         raise InputError(f"-k is {k}; it must be at least 1")
     if not 0 <= beta < math.inf:
         raise InputError(f"--beta is {beta}; it must be 0 or more")
+    wishes = [min_precision is not None, precision_weight is not None, harmonic]
+    if any(wishes):
+        if objective != "coverage":
+            raise InputError("--min-precision, --precision-weight and --harmonic are for --objective coverage")
+        if sum(wishes) + (beta > 0) > 1:
+            raise InputError("give one of --beta, --min-precision, --precision-weight and --harmonic")
+        if state is not None:
+            raise InputError("--state needs a fixed --beta; --min-precision and the others look at one whole file")
     if not 1 <= bound < math.inf:
         raise InputError(f"--bound is {bound}; it must be at least 1")
     if state is not None and objective != "coverage":
@@ -174,6 +215,9 @@ def rerank(
     if scores == "auto":
         scores = find_scale(read_predictions(predictions))
 
+    if any(wishes):
+        beta = _balance(predictions, k, scores, min_precision, precision_weight)
+        print(f"rerank: beta {beta:.4g}", file=sys.stderr)
     rule: Coverage | Weighted | BoundedRandom
     if objective == "coverage":
         rule = Coverage(k, beta, memory["missing"])

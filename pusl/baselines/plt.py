@@ -22,6 +22,7 @@ from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, need_extra
 from pusl.baselines.tfidf import Tfidf, TfidfConfig
 from pusl.config import option
+from pusl_eval.files import InputError
 from pusl_eval.propensity import propensities
 
 
@@ -30,6 +31,9 @@ class PltConfig(TfidfConfig):
     propensity: str = option("none", "jpv: PS-PLT, rank by probability / propensity", choices=("none", "jpv"))
     propensity_a: float = option(0.55, "a of the jpv propensity model", minimum=0)
     propensity_b: float = option(1.5, "b of the jpv propensity model", minimum=0)
+    coverage_beta: float | None = option(
+        None, "COV-PLT: choose labels that earlier items lack, by (f + BETA) * probability (0 = coverage alone)"
+    )
     cost: float = option(10.0, "liblinear's C of the node classifiers", minimum=1e-6)
     prune: float = option(0.1, "node weights smaller than this are dropped", minimum=0)
     arity: int = option(2, "children per tree node", minimum=2)
@@ -46,10 +50,16 @@ class Plt(Baseline):
 
     Config = PltConfig
     propensities: np.ndarray  # (m,)
+    coverage: Any = None  # COV-PLT's memory
     _tree: Any = None
     _home = ""
 
     def _fit(self, data: TrainingData) -> None:
+        if self.config.coverage_beta is not None:
+            if not 0 <= self.config.coverage_beta < float("inf"):
+                raise InputError(f"--coverage-beta is {self.config.coverage_beta}; it must be 0 or more")
+            if self.config.propensity != "none":
+                raise InputError("--coverage-beta and --propensity jpv are two ways to rank; give one of them")
         need_extra("napkinxc", "napkinXC")
         self.tfidf = Tfidf(self.config.ngrams, self.config.min_count)
         features = self.tfidf.fit(data.texts)
@@ -81,6 +91,8 @@ class Plt(Baseline):
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:
         features = self.tfidf.transform(texts)
+        if self.config.coverage_beta is not None:
+            return self._cover(features, k)
         ids = np.full((len(texts), k), -1, np.int64)
         scores = np.zeros((len(texts), k))
         weights = 1 / self.propensities
@@ -104,6 +116,27 @@ class Plt(Baseline):
             if self.config.propensity == "none":
                 break  # napkinXC's order by probability is the answer
             open_rows, fetched = np.array(unsure, np.int64), 4 * fetched
+        return ids, scores
+
+    def _cover(self, features: Any, k: int) -> Ranking:
+        """COV-PLT over the rows in order; further calls go on from the labels given before."""
+        from pusl.baselines.tree_coverage import FIRST, TreeCoverage
+
+        if self.coverage is None:
+            self.coverage = TreeCoverage(len(self.labels), self.config.coverage_beta)
+        first = min(len(self.labels), FIRST * k)
+        known = self._tree.predict_proba(features, top_k=first)
+
+        def fetch(row: int, count: int) -> list[tuple[int, float]]:
+            if count <= first:
+                return known[row]  # type: ignore[no-any-return]
+            return self._tree.predict_proba(features[[row]], top_k=count)[0]  # type: ignore[no-any-return]
+
+        ids = np.full((features.shape[0], k), -1, np.int64)
+        scores = np.zeros((features.shape[0], k))
+        for row in range(features.shape[0]):
+            numbers, chances = self.coverage.choose(fetch, row, k)
+            ids[row, : len(numbers)], scores[row, : len(numbers)] = numbers, chances
         return ids, scores
 
     def _save(self, folder: Path) -> None:

@@ -11,6 +11,7 @@ objectives:
   coverage    each item in turn gets the k phrases with the largest (f + beta) * score, where f is the
               probability that no earlier item has the phrase right. beta 0: as many different right phrases in
               the catalog as possible; a large beta: plain top-k. --state FILE continues with a later file.
+              Instead of beta: --min-precision, --precision-weight or --harmonic, which trust the scores.
   propensity  the k phrases with the largest score / propensity (needs --train)
   brs         k at random from the best bound * k, the same for the same id and seed
 """
@@ -36,6 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_k(parser)
     parser.add_argument(
         "--beta", type=float, default=0.0, metavar="B", help="coverage: weight of the score (default: 0)"
+    )
+    parser.add_argument(
+        "--min-precision",
+        type=float,
+        metavar="A",
+        help="coverage: as much of it as an expected P@k of at least A allows",
+    )
+    parser.add_argument(
+        "--precision-weight", type=float, metavar="W", help="coverage: maximize W * P@k + (1 - W) * coverage"
+    )
+    parser.add_argument(
+        "--harmonic", action="store_true", help="coverage: maximize the harmonic mean of P@k and coverage"
     )
     parser.add_argument("--state", metavar="FILE", help="coverage: continue from this file if it exists, and update it")
     parser.add_argument(
@@ -71,7 +84,9 @@ def run(args: argparse.Namespace) -> int:
     elif args.train is not None:
         raise InputError(f"--train is for --objective propensity, not for '{args.objective}'")
     rerank(
-        args.predictions, args.output, args.k, args.objective, beta=args.beta, bound=args.bound, seed=args.seed,
+        args.predictions, args.output, args.k, args.objective, beta=args.beta,
+        min_precision=args.min_precision, precision_weight=args.precision_weight, harmonic=args.harmonic,
+        bound=args.bound, seed=args.seed,
         scores=args.scores, weight=weight, state=args.state, force=args.force,
     )  # fmt: skip
     return 0
