@@ -129,8 +129,8 @@ class Plt(Baseline):
 
         def fetch(row: int, count: int) -> list[tuple[int, float]]:
             if count <= first:
-                return known[row]  # type: ignore[no-any-return]
-            return self._tree.predict_proba(features[[row]], top_k=count)[0]  # type: ignore[no-any-return]
+                return known[row]
+            return self._tree.predict_proba(features[[row]], top_k=count)[0]
 
         ids = np.full((features.shape[0], k), -1, np.int64)
         scores = np.zeros((features.shape[0], k))

@@ -47,7 +47,7 @@ class TreeCoverage:
                 break
             left = np.ones(total, bool)
             left[numbers] = False
-            reachable = (self.missing[left].max() + self.beta) * chances[-1]
+            reachable = (self.missing[left].max(initial=0.0) + self.beta) * chances[-1]
             if len(best) == k and gains[best[-1]] >= reachable:
                 break
             count = min(total, GROWTH * count)
