@@ -24,6 +24,7 @@ QUICK = {
     "logistic": ["--jobs", "1", "--epochs", "20"],
     "fastxml": ["--jobs", "1", "--trees", "8", "--cost", "8"],
     "word-label": ["--width", "16", "--epochs", "15", "--rate", "0.02", "--batch", "16", "--dropout", "0"],
+    "attention-xml": ["--width", "32", "--epochs", "20", "--rate", "0.02", "--batch", "16", "--dropout", "0"],
     "doc-vec": ["--width", "16", "--epochs", "15", "--rate", "0.02", "--batch", "16", "--dropout", "0"],
 }
 

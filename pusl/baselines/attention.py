@@ -1,9 +1,10 @@
-"""Words -> a shallow Transformer -> one vector per label (word-label attention) or one per text -> label scores.
+"""Words -> a Transformer or a BiLSTM -> one vector per label (word-label attention) or one per text -> label scores.
 
 `word-label`: each label attends to the words, α_ij = softmax_i(h_i·w_j), φ_j = Σ_i α_ij h_i, score = MLP(φ_j).
-`doc-vec`: the same encoder, the mean of the h_i, one linear layer. Both are trained from scratch with binary
-cross-entropy. With many labels a step scores the batch's own labels and a random sample of the others, and
-the logits are corrected for this sampling.
+`doc-vec`: the same encoder, the mean of the h_i, one linear layer. `attention-xml`: word-label attention over a BiLSTM,
+the network of AttentionXML without its label tree. The Transformer starts from scratch, or from a pretrained
+encoder (pretrained.py). The loss is binary cross-entropy. With many labels a step scores the batch's own labels and a
+random sample of the others, and the logits are corrected for this sampling.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, read_json, top_k
 from pusl.baselines.tfidf import words
 from pusl.config import option
-from pusl_eval.files import write_json
+from pusl_eval.files import InputError, write_json
 from pusl_eval.flags import SEED
 
 PAD, UNKNOWN = 0, 1
@@ -41,6 +42,20 @@ class AttentionConfig:
     label_layer: bool = option(True, "word-label: one last layer per label instead of a shared one")
     vocabulary: int = option(30_000, "size of the vocabulary, in words", minimum=10)
     seed: int = option(0, SEED, minimum=0)
+    encoder: str = option("", "pretrained encoder to start from: a hub id or a folder (BERT, T5, a PUSL model, ...)")
+    encoder_layers: int = option(0, "layers of the pretrained encoder to keep, from below; 0 = all", minimum=0)
+    encoder_rate: float = option(1e-4, "learning rate of the pretrained encoder's last layer", minimum=0)
+    layer_decay: float = option(0.9, "discriminative rates: each layer below has this times the rate above", minimum=0)
+    warmup: float = option(
+        0.1, "slanted rates: share of the steps in which a pretrained encoder's rates rise", minimum=0
+    )
+
+
+@dataclass
+class AttentionXmlConfig(AttentionConfig):
+    """As published: one LSTM layer, and last layers that all labels share."""
+
+    label_layer: bool = option(False, "one last layer per label instead of the shared ones")
 
 
 class _Neural(Baseline):
@@ -48,21 +63,35 @@ class _Neural(Baseline):
     net_name: ClassVar[str]
     net: Any
 
-    def _build(self, known: int) -> Any:
+    tokenizer: Any = None  # of a pretrained encoder
+    scratch: ClassVar[str] = "Encoder"
+
+    def _build(self, known: int, encoder: Any = None) -> Any:
         from pusl.baselines import attention_net
 
-        return getattr(attention_net, self.net_name)(known + 2, len(self.labels), self.config)
+        if encoder is None:
+            encoder = getattr(attention_net, self.scratch)(known + 2, self.config)
+        return getattr(attention_net, self.net_name)(encoder, len(self.labels), self.config)
 
     def _fit(self, data: TrainingData) -> None:
         import torch
 
         config = self.config
-        counts = Counter(word for text in data.texts for word in words(text))
-        kept = [word for word, count in counts.most_common(config.vocabulary) if count > 1 or len(counts) < 1000]
+        encoder = None
+        kept: list[str] = []
+        if config.encoder:
+            from pusl.baselines.pretrained import load_encoder
+
+            if self.scratch != "Encoder":
+                raise InputError("--encoder is for word-label and doc-vec; attention-xml reads with its own BiLSTM")
+            encoder, self.tokenizer = load_encoder(config.encoder, config.encoder_layers)
+        else:
+            counts = Counter(word for text in data.texts for word in words(text))
+            kept = [word for word, count in counts.most_common(config.vocabulary) if count > 1 or len(counts) < 1000]
         self.vocabulary = {word: number + 2 for number, word in enumerate(kept)}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            self.net = self._build(len(kept))
+            self.net = self._build(len(kept), encoder)
             shares = torch.from_numpy((data.frequencies + 0.5) / (len(data.texts) + 1)).float()
             with torch.no_grad():
                 self.net.bias.weight.copy_(torch.logit(shares)[:, None])
@@ -75,8 +104,16 @@ class _Neural(Baseline):
         config, draw = self.config, np.random.default_rng(self.config.seed)
         ids, lengths = self._ids(data.texts)
         per_epoch = -(-len(ids) // config.batch)
-        optimizer = torch.optim.AdamW(self.net.parameters(), lr=config.rate, weight_decay=0.01)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (config.epochs * per_epoch))
+        steps = config.epochs * per_epoch
+        if self.tokenizer is None:
+            optimizer = torch.optim.AdamW(self.net.parameters(), lr=config.rate, weight_decay=0.01)
+            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
+        else:
+            inner = {id(parameter) for parameter in self.net.encoder.parameters()}
+            heads = [parameter for parameter in self.net.parameters() if id(parameter) not in inner]
+            groups = [{"params": heads}, *self.net.encoder.groups(config.encoder_rate, config.layer_decay)]
+            optimizer = torch.optim.AdamW(groups, lr=config.rate, weight_decay=0.01)
+            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: slanted(step, steps, config.warmup))
         self.net.train()
         for epoch in range(config.epochs):
             # Batches of similar length: sort within random blocks, then shuffle the batches.
@@ -106,6 +143,10 @@ class _Neural(Baseline):
         return torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="sum") / len(rows)
 
     def _ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        if self.tokenizer is not None:
+            from pusl.baselines.pretrained import token_table
+
+            return token_table(self.tokenizer, texts, self.config.length, self.net.encoder.pad)
         table = np.full((len(texts), self.config.length), PAD, np.int64)
         lengths = np.zeros(len(texts), np.int64)
         for row, text in enumerate(texts):
@@ -138,16 +179,39 @@ class _Neural(Baseline):
         from safetensors.torch import save_file
 
         write_json(folder / "vocabulary.json", {"words": list(self.vocabulary)})
-        save_file(self.net.state_dict(), folder / "model.safetensors")
+        save_file(
+            {name: part.contiguous() for name, part in self.net.state_dict().items()}, folder / "model.safetensors"
+        )
+        if self.tokenizer is not None:
+            from pusl.baselines.pretrained import save_encoder
+
+            save_encoder(folder / "encoder", self.net.encoder, self.tokenizer)
 
     def _load(self, folder: Path) -> None:
         from safetensors.torch import load_file
 
         stored = read_json(folder / "vocabulary.json")["words"]
         self.vocabulary = {word: number + 2 for number, word in enumerate(stored)}
-        self.net = self._build(len(stored))
+        encoder = None
+        if self.config.encoder:
+            from pusl.baselines.pretrained import empty_encoder
+
+            encoder, self.tokenizer = empty_encoder(folder / "encoder", self.config.encoder_layers)
+        self.net = self._build(len(stored), encoder)
         self.net.load_state_dict(load_file(folder / "model.safetensors"))
         self.net.eval()
+
+
+def slanted(step: int, steps: int, rising: float) -> float:
+    """Share of the learning rate at a step: a short rise, then a long fall (slanted triangular).
+
+    >>> [round(slanted(step, 10, 0.2), 2) for step in (0, 1, 2, 6, 9)]
+    [0.5, 1.0, 1.0, 0.5, 0.12]
+    """
+    top = max(1, round(rising * steps)) if rising > 0 else 0
+    if step < top:
+        return (step + 1) / top
+    return (steps - step) / max(1, steps - top)
 
 
 def sample_labels(own: np.ndarray, total: int, count: int, draw: np.random.Generator) -> np.ndarray:
@@ -170,12 +234,24 @@ def negative_rates(shares: np.ndarray, config: AttentionConfig, total: int) -> n
 
 
 class WordLabel(_Neural):
-    """Shallow Transformer with word-label attention, from scratch. Scores are sigmoid outputs (probabilities)."""
+    """Transformer with word-label attention, from scratch or from a pretrained encoder (--encoder). Scores are sigmoid
+    outputs (probabilities).
+    """
 
     net_name = "WordLabelNet"
 
 
 class DocVec(_Neural):
-    """The same shallow Transformer with one vector per text. Scores are sigmoid outputs (probabilities)."""
+    """The same Transformer with one vector per text. Scores are sigmoid outputs (probabilities)."""
 
     net_name = "DocVecNet"
+
+
+class AttentionXml(_Neural):
+    """A BiLSTM with word-label attention: AttentionXML's network over all labels, without its label tree and ensemble.
+    Scores are sigmoid outputs (probabilities).
+    """
+
+    Config = AttentionXmlConfig
+    net_name = "WordLabelNet"
+    scratch = "BiLstm"

@@ -1,4 +1,4 @@
-"""Word ids + label numbers -> logits: a shallow Transformer under word-label attention or one mean vector."""
+"""Word ids + label numbers -> logits: a Transformer or a BiLSTM under word-label attention or one mean vector."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Encoder(nn.Module):
 
     def __init__(self, size: int, config: Any) -> None:
         super().__init__()
+        self.pad, self.width = PAD, config.width
         self.words = nn.Embedding(size, config.width, padding_idx=PAD)
         self.places = nn.Embedding(config.length, config.width)
         nn.init.normal_(self.words.weight, std=0.1)
@@ -31,13 +32,32 @@ class Encoder(nn.Module):
         return self.layers(hidden, src_key_padding_mask=ids == PAD)  # (B, T, D)
 
 
-class LabelNet(nn.Module):
-    """An encoder, and a vector and a bias for each label."""
+class BiLstm(nn.Module):
+    """Word ids -> hidden vectors of a bidirectional LSTM, half of each from either side."""
 
-    def __init__(self, size: int, labels: int, config: Any) -> None:
+    def __init__(self, size: int, config: Any) -> None:
         super().__init__()
-        self.encoder = Encoder(size, config)
-        self.queries = nn.Embedding(labels, config.width)
+        self.pad, self.width = PAD, 2 * (config.width // 2)
+        self.words = nn.Embedding(size, config.width, padding_idx=PAD)
+        nn.init.normal_(self.words.weight, std=0.1)
+        self.lstm = nn.LSTM(config.width, config.width // 2, config.layers, batch_first=True, bidirectional=True)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        lengths = (ids != PAD).sum(dim=1).clamp(min=1).cpu()
+        # Packed, so that the backward direction starts at a text's last word and not in the padding.
+        words = nn.utils.rnn.pack_padded_sequence(self.dropout(self.words(ids)), lengths, True, enforce_sorted=False)
+        hidden, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(words)[0], True, total_length=ids.shape[1])
+        return self.dropout(hidden)  # (B, T, D)
+
+
+class LabelNet(nn.Module):
+    """An encoder (with `width` and `pad`), and a vector and a bias for each label."""
+
+    def __init__(self, encoder: Any, labels: int, config: Any) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.queries = nn.Embedding(labels, encoder.width)
         self.bias = nn.Embedding(labels, 1)
         nn.init.normal_(self.queries.weight, std=0.1)
 
@@ -45,19 +65,20 @@ class LabelNet(nn.Module):
 class WordLabelNet(LabelNet):
     """Each label attends to the words with its own vector."""
 
-    def __init__(self, size: int, labels: int, config: Any) -> None:
-        super().__init__(size, labels, config)
-        self.hidden = nn.Linear(config.width, config.width)
+    def __init__(self, encoder: Any, labels: int, config: Any) -> None:
+        super().__init__(encoder, labels, config)
+        width = encoder.width
+        self.hidden = nn.Linear(width, width)
         # With one shared last layer, two labels that attend to the same words would differ only in the bias.
-        self.out: nn.Embedding | None = nn.Embedding(labels, config.width) if config.label_layer else None
-        self.shared = nn.Linear(config.width, 1)
+        self.out: nn.Embedding | None = nn.Embedding(labels, width) if config.label_layer else None
+        self.shared = nn.Linear(width, 1)
         if self.out is not None:
             nn.init.normal_(self.out.weight, std=0.1)
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
         hidden = self.encoder(ids)  # (B, T, D)
         fit = hidden @ self.queries(labels).T  # (B, T, L)
-        share = fit.masked_fill((ids == PAD)[:, :, None], -1e9).softmax(dim=1)  # (B, T, L)
+        share = fit.masked_fill((ids == self.encoder.pad)[:, :, None], -1e9).softmax(dim=1)  # (B, T, L)
         seen = share.transpose(1, 2) @ hidden  # (B, L, D)
         inner = torch.relu(self.hidden(seen))  # (B, L, D)
         if self.out is None:
@@ -69,6 +90,6 @@ class DocVecNet(LabelNet):
     """One vector per text, one linear layer."""
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
-        known = (ids != PAD)[:, :, None]
+        known = (ids != self.encoder.pad)[:, :, None]
         mean = (self.encoder(ids) * known).sum(dim=1) / known.sum(dim=1).clamp(min=1)  # (B, D)
         return mean @ self.queries(labels).T + self.bias(labels).T  # (B, L)

@@ -29,6 +29,7 @@ BASELINES = {
     "logistic": ("pusl.baselines.logistic:Logistic", "one logistic model per label: plain, unbiased or PEJL loss"),
     "fastxml": ("pusl.baselines.fastxml:FastXml", "a forest whose splits optimize nDCG (FastXML)"),
     "word-label": ("pusl.baselines.attention:WordLabel", "shallow Transformer with word-label attention"),
+    "attention-xml": ("pusl.baselines.attention:AttentionXml", "BiLSTM with word-label attention (AttentionXML)"),
     "doc-vec": ("pusl.baselines.attention:DocVec", "the same Transformer with one vector per text"),
 }
 FORMAT = 1

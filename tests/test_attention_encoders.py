@@ -1,0 +1,110 @@
+"""word-label and doc-vec from a pretrained encoder, and the BiLSTM: what is read, what moves, what is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_baselines import zoo
+
+from pusl.baselines.attention import PAD, AttentionConfig, AttentionXml, AttentionXmlConfig, DocVec, WordLabel
+from pusl.baselines.attention_net import BiLstm
+from pusl.baselines.label_matrix import TrainingData, label_matrix
+from pusl.baselines.model import load_baseline, save_baseline
+from pusl.baselines.pretrained import load_encoder
+from pusl.checkpoint import scratch_model
+from pusl.cli import main
+from pusl.tokenizer import train_tokenizer
+from pusl_eval.files import InputError, write_rows
+
+ROWS = zoo(60, 1)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A T5 of two layers with random weights, as a folder."""
+    folder = tmp_path_factory.mktemp("t5")
+    tokenizer = train_tokenizer([row["text"] for row in ROWS], 200)
+    model = scratch_model("tiny", tokenizer, dropout=0.0, seed=0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def data() -> TrainingData:
+    labels, matrix = label_matrix([row["keyphrases"] for row in ROWS])
+    return TrainingData([row["text"] for row in ROWS], labels, matrix)
+
+
+def settings(encoder: str, **more: object) -> AttentionConfig:
+    quick = {"epochs": 8, "batch": 16, "rate": 0.02, "dropout": 0.0, "length": 24, "encoder_rate": 2e-3}
+    return AttentionConfig(**{**quick, "encoder": encoder, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind, name", [(WordLabel, "word-label"), (DocVec, "doc-vec")])
+def test_a_pretrained_encoder_learns_and_survives_a_round_trip(kind, name, encoder: str, tmp_path: Path) -> None:
+    model = kind(settings(encoder))
+    model.fit(data())
+    numbers, scores = model.rank([row["text"] for row in ROWS], 3)
+    hits = data().matrix[np.arange(60)[:, None], numbers].sum() / data().matrix.sum()
+    assert hits > 0.85
+    save_baseline(tmp_path / "model", name, model)
+    again = load_baseline(tmp_path / "model", name)
+    found, values = again.rank([row["text"] for row in ROWS], 3)
+    assert (found == numbers).all() and np.allclose(values, scores)
+
+
+def test_lower_layers_move_less(encoder: str) -> None:
+    before, _ = load_encoder(encoder)
+    model = DocVec(settings(encoder, epochs=1, layer_decay=0.1, encoder_rate=1e-3))
+    model.fit(data())
+
+    def moved(layer: int) -> float:
+        pairs = zip(before._layers[layer].parameters(), model.net.encoder._layers[layer].parameters(), strict=True)
+        return max(float((a - b).detach().abs().max()) for a, b in pairs)
+
+    assert 0 < moved(0) < 0.3 * moved(1)
+    rates = [group["lr"] for group in before.groups(1e-3, 0.1)]
+    assert rates == pytest.approx([1e-3, 1e-4, 1e-5])
+
+
+def test_layers_are_kept_from_below(encoder: str) -> None:
+    whole, tokenizer = load_encoder(encoder)
+    short, _ = load_encoder(encoder, 1)
+    assert len(short._layers) == 1 and len(whole._layers) == 2
+    assert torch.equal(next(short._layers[0].parameters()), next(whole._layers[0].parameters()))
+    ids = torch.tensor(tokenizer(["red cat"])["input_ids"])
+    assert not torch.equal(short(ids), whole(ids))
+    with pytest.raises(InputError, match="--encoder-layers is 9; the encoder has 2 layers"):
+        load_encoder(encoder, 9)
+
+
+def test_wrong_encoders_are_one_line(encoder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(tmp_path / "train.jsonl", ROWS)
+    (tmp_path / "empty").mkdir()
+    base = ["--train", str(tmp_path / "train.jsonl"), "--save", str(tmp_path / "model")]
+    assert main(["baseline", "doc-vec", *base, "--encoder", str(tmp_path / "empty")]) == 2
+    assert "not a folder with a model" in capsys.readouterr().err
+    assert main(["baseline", "attention-xml", *base, "--encoder", encoder]) == 2
+    assert "its own BiLSTM" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+def test_the_bilstm_does_not_see_padding() -> None:
+    torch.manual_seed(0)
+    net = BiLstm(20, AttentionXmlConfig(width=8, dropout=0.0)).eval()
+    ids = torch.tensor([[3, 4, 5]])
+    padded = torch.tensor([[3, 4, 5, PAD, PAD], [6, 7, 8, 9, 10]])
+    assert torch.allclose(net(ids)[0], net(padded)[0, :3], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_attention_xml_learns() -> None:
+    model = AttentionXml(AttentionXmlConfig(width=32, epochs=30, rate=0.02, batch=16, dropout=0.0))
+    model.fit(data())
+    numbers, _ = model.rank([row["text"] for row in ROWS], 3)
+    assert data().matrix[np.arange(60)[:, None], numbers].sum() / data().matrix.sum() > 0.85
+    assert model.net.out is None  # shared last layers, as published
