@@ -442,6 +442,74 @@ def test_shares_and_sizes_are_those_of_pusl_evaluate(tmp_path):
                 assert mine[part][f"Uni@{k}"] == pytest.approx(scores[f"Uni@{k}"])
 
 
+def test_several_systems_share_verdicts_and_give_one_table(tmp_path, capsys):
+    references, predictions = catalog(tmp_path, 8)
+    write(
+        tmp_path / "other.jsonl", [{**row, "keyphrases": [*row["keyphrases"][:2], "red moon"]} for row in predictions]
+    )
+    gold = [{"id": row["id"], "keyphrase": row["keyphrases"][0], "verdict": n % 2} for n, row in enumerate(predictions)]
+    write(tmp_path / "people.jsonl", gold)
+    words = ["judge", "--references", f"{tmp_path}/references.jsonl", "--gold", f"{tmp_path}/people.jsonl", "--quiet"]
+    words += ["--predictions", f"A={tmp_path}/predictions.jsonl", f"B={tmp_path}/other.jsonl", "--k", "2", "3"]
+    with FakeEndpoint() as endpoint:
+        flags = ["--output", f"{tmp_path}/v.jsonl", "--base-url", endpoint.url, "--model", "fake", "--consistency", "0"]
+        assert main([*words, *flags, "--dry-run"]) == 0
+        assert "requests: 16" in capsys.readouterr().out  # A: 8; B: its third phrase, and nothing twice
+        assert main([*words, *flags]) == 0
+        assert len(endpoint.bodies) == 16
+    table = capsys.readouterr().out
+    assert len(read(tmp_path / "v.A.jsonl")) == len(read(tmp_path / "v.B.jsonl")) == 8
+    found = json.loads((tmp_path / "v.summary.json").read_text())["systems"]
+    assert set(found) == {"A", "B"} and found["A"]["human"]["scores"]["all"]["Hum@2"] == 0.5
+    assert found["A"]["human"]["sizes"]["all"]["n@3"] == 8
+    assert "group:g1" in table and "G@3" in table and "Hum@3" in table and "50.0" in table
+    lines = [line.split()[0] for line in table.splitlines()]
+    assert lines.count("A") == lines.count("B") == 3  # all and two groups
+    # Both in the report.
+    shown = ["report", "--references", f"{tmp_path}/references.jsonl", "--predictions", f"{tmp_path}/predictions.jsonl"]
+    assert main([*shown, "--judged", f"{tmp_path}/v.summary.json", "--output", f"{tmp_path}/r.html"]) == 0
+    page = (tmp_path / "r.html").read_text()
+    assert "Judged phrase by phrase" in page and "<th>Hum</th>" in page
+    assert main([*shown, "--judged", f"{tmp_path}/v.A.jsonl", "--output", f"{tmp_path}/s.html"]) == 2
+    assert "not a summary" in capsys.readouterr().err
+    # People alone: no endpoint, no text, the same number.
+    write(tmp_path / "references.jsonl", [{k: v for k, v in row.items() if k != "text"} for row in references])
+    assert main([*words, "--human-only", "--output", f"{tmp_path}/people.json", "--base-url", DOWN]) == 0
+    alone = json.loads((tmp_path / "people.json").read_text())["systems"]
+    assert alone["B"]["human"] == found["B"]["human"]
+    assert "Hum@3" in capsys.readouterr().out
+
+
+def test_human_only_and_samples_need_what_they_count(tmp_path, capsys):
+    catalog(tmp_path, 4)
+    write(tmp_path / "people.jsonl", [{"id": "i1", "keyphrase": "never predicted", "verdict": "yes"}])
+    for flags, said in (
+        (["--human-only"], "--human-only needs --gold"),
+        (["--sample-per-group"], "--sample-per-group needs --sample"),
+        (["--human-only", "--gold", tmp_path / "people.jsonl"], "nothing can be scored"),
+    ):
+        assert judge(tmp_path, DOWN, *flags) == 2
+        assert said in capsys.readouterr().err
+    assert not (tmp_path / "verdicts.jsonl").exists()
+
+
+def test_a_sample_of_every_group(tmp_path):
+    rows, _ = catalog(tmp_path, 12)
+    write(tmp_path / "references.jsonl", [{**row, "group": "few" if n < 2 else "many"} for n, row in enumerate(rows)])
+    with FakeEndpoint() as endpoint:
+        assert judge(tmp_path, endpoint.url, "--sample", 3, "--sample-per-group", "--consistency", 0) == 0
+    assert sorted(row["group"] for row in read(tmp_path / "verdicts.jsonl")) == ["few"] * 2 + ["many"] * 3
+
+
+def test_the_papers_prompt_is_another_question(tmp_path):
+    catalog(tmp_path, 2)
+    with FakeEndpoint() as endpoint:
+        assert judge(tmp_path, endpoint.url, "--consistency", 0) == 0
+        assert judge(tmp_path, endpoint.url, "--consistency", 0, "--prompt", "paper", "--force") == 0
+        assert len(endpoint.bodies) == 4, "answers to one prompt are not used for the other"
+    assert summary(tmp_path)["provenance"]["prompt"] == "judge-paper-1"
+
+
 def test_gold_needs_a_text(tmp_path, capsys):
     catalog(tmp_path, 3)
     (tmp_path / "gold.csv").write_text("id,keyphrase,verdict\nnobody,x,yes\n")

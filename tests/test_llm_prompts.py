@@ -34,6 +34,10 @@ def test_wording_changes_only_with_its_version():
     digest = hashlib.sha256(json.dumps([[p.version, p.messages, p.schema] for p in prompts]).encode()).hexdigest()
     assert [p.version for p in prompts] == ["judge-1", "keyphrases-1", "keyphrases-1"]
     assert digest[:16] == "b9170dc485e2745a"
+    paper = [judge_prompt(item, ["a"], "paper"), keyphrases_prompt(item, 3, which="paper")]
+    digest = hashlib.sha256(json.dumps([[p.version, p.messages, p.schema] for p in paper]).encode()).hexdigest()
+    assert [p.version for p in paper] == ["judge-paper-1", "keyphrases-paper-1"]
+    assert digest[:16] == "d8ad89fc254490fc"
 
 
 ATTACKS = [

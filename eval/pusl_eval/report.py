@@ -19,6 +19,7 @@ from pusl_eval.budgets import budgets
 from pusl_eval.declarations import shown_name
 from pusl_eval.evaluation import Evaluation, evaluate, paired_gap
 from pusl_eval.files import InputError, open_atomic
+from pusl_eval.judge_table import judge_section, read_summaries
 from pusl_eval.metrics import REGISTRY
 from pusl_eval.report_items import ReportItems, Systems
 from pusl_eval.schema import Gap
@@ -43,14 +44,18 @@ def write_report(
     seed: int = 0,
     normalization: str = "basic",
     notes: str = "",
+    judged: Sequence[str | Path] = (),
     force: bool = False,
 ) -> None:
-    """Builds the page and writes it atomically. `complete` adds a table against the complete labels."""
+    """Builds the page and writes it atomically. `complete` adds a table against the complete labels, `judged`
+    (summaries of `pusl judge`) one of verdicts.
+    """
     if not predictions:
         raise InputError("a report needs at least one --predictions NAME=FILE")
     page = build_report(
         references, predictions, train=train, universe=universe, complete=complete, title=title,
         examples=examples, seed=seed, normalization=normalization, notes=notes,
+        judged=judged,
     )  # fmt: skip
     with open_atomic(output, force) as stream:
         stream.write(page)
@@ -68,8 +73,10 @@ def build_report(
     seed: int,
     normalization: str,
     notes: str,
+    judged: Sequence[str | Path] = (),
 ) -> str:
     """The page as a string."""
+    verdicts = read_summaries(judged)  # what is wrong with a file is said before the slow part
     shared: dict[str, Any] = {
         "train": train, "normalization": normalization, "seed": seed, "warn": False,
     }  # fmt: skip
@@ -96,6 +103,8 @@ def build_report(
                 "Against the COMPLETE labels", true, middle, double, mu, _verdict(true, double, seed, complete=True)
             )
         )
+    if verdicts:
+        sections.append(judge_section(verdicts))
     marks = {f"μ = {middle}": float(middle), f"2μ = {double}": float(double)} if mu else {}
     sections += [
         _curves(observed, ks, marks),

@@ -13,8 +13,14 @@ examples:
   pusl judge --references test.jsonl --predictions pusl.jsonl --output verdicts.jsonl --k 3 6 \\
       --model llama3.1 --base-url http://localhost:11434/v1
   pusl judge --references test.jsonl --predictions pusl.jsonl --output verdicts.jsonl --gold people.csv
+  pusl judge --references test.jsonl --predictions PUSL=a.jsonl One2Seq=b.jsonl --train train.jsonl --k 2mu \\
+      --sample 100 --sample-per-group --prompt paper --output verdicts.jsonl
+  pusl judge --references test.jsonl --predictions PUSL=a.jsonl One2Seq=b.jsonl --gold people.csv --human-only \\
+      --k 6 --output people.json
 
 --gold is a file of human verdicts: rows with id, keyphrase and verdict (yes or no), or in the format of OUTPUT.
+--human-only scores them alone (Hum@k) and asks no language model; OUTPUT then gets the scores as JSON. With several
+systems, verdicts go to OUTPUT with the system's name in it, all scores to the one summary.
 Azure: --base-url https://NAME.openai.azure.com/openai/v1 --model DEPLOYMENT --key-variable AZURE_OPENAI_API_KEY
 """
 
@@ -38,18 +44,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = parser.add_argument_group("files")
     add = files.add_argument
     add("--references", required=True, metavar="FILE", help="items with text (or title and description)")
-    add("--predictions", metavar="FILE", help="keyphrases to judge; optional with --gold")
+    add(
+        "--predictions", nargs="+", action="extend", metavar="[NAME=]FILE",
+        help="keyphrases to judge, of one system or of several; optional with --gold",
+    )  # fmt: skip
     add("--output", required=True, metavar="FILE", help="verdicts, one line per item")
     add("--summary", metavar="FILE", help="scores as JSON (default: OUTPUT with the suffix .summary.json)")
     add("--universe", metavar="FILE", help="real queries or labels, one per line, for Uni and Rel")
     add("--train", metavar="FILE", help="training items, for μ and the narrow and diverse parts")
     add("--gold", metavar="FILE", help="human verdicts; prints how far the judge agrees with them")
+    add("--human-only", action="store_true", help="score the verdicts of --gold alone; no endpoint is asked")
     add("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite next to OUTPUT)")
     add_force(files)
     what = parser.add_argument_group("what to judge")
     add = what.add_argument
     add_cuts(what, " (default: all)", type=_cut, default=[])
     add("--sample", type=integer(1), metavar="N", help="judge N random items only (default: all)")
+    add("--sample-per-group", action="store_true", help="--sample counts for every group of the references")
     add_seed(what)
     add("--per-request", type=integer(1), default=10, metavar="N", help="keyphrases in one request (default: 10)")
     add(
@@ -80,26 +91,50 @@ def run(args: argparse.Namespace) -> int:
     """Judges, or prints the plan; says how to continue if it is stopped."""
     from pusl.llm.endpoint import EndpointError, LLMSettings
     from pusl.llm.judge_job import JudgeOptions
+    from pusl.llm.judge_systems import judge_systems, score_people
     from pusl.llm.judging import cache_path, judge, plan, summary_path
+    from pusl_eval.flags import named_files
+    from pusl_eval.judge_table import judge_table
 
+    systems = named_files(args.predictions) if args.predictions else None
+    if args.sample_per_group and args.sample is None:
+        raise InputError("--sample-per-group needs --sample N")
+    if args.human_only and not args.gold:
+        raise InputError("--human-only needs --gold FILE: people's verdicts")
     name_columns(args, ("references", "train"))
     settings = build(LLMSettings, args)
     settings.url  # noqa: B018 (a wrong address fails before any file is read)
     options = JudgeOptions(
-        k=tuple(args.k), sample=args.sample, seed=args.seed,
+        k=tuple(args.k), sample=args.sample, sample_per_group=args.sample_per_group, seed=args.seed,
         per_request=args.per_request, max_chars=args.max_chars, fields=tuple(args.fields) if args.fields else None,
         consistency=args.consistency, retry_unanswered=args.retry_unanswered, skip_failed=args.skip_failed,
     )  # fmt: skip
     _check_fields(options.fields)
-    files = {"universe": args.universe, "train": args.train, "gold": args.gold, "cache": args.cache}
-    where = (args.references, args.predictions, args.output, settings)
-    if args.dry_run:
-        print(describe_plan(plan(*where, options=options, **files)))
+    if args.human_only:
+        scored = score_people(
+            args.references, systems, args.gold, args.output, options=options, universe=args.universe,
+            train=args.train, force=args.force,
+        )  # fmt: skip
+        print(judge_table(scored["systems"]))
+        print(f"numbers: {args.output}")
         return 0
+    files = {"universe": args.universe, "train": args.train, "gold": args.gold, "cache": args.cache}
+    if args.dry_run:
+        planned: set[str] = set()
+        plans = [
+            plan(args.references, path, args.output, settings, options=options, planned=planned, **files)
+            for path in (list(systems.values()) if systems else [None])
+        ]
+        print(describe_plan(added_up(plans)))
+        return 0
+    where = (args.references, args.output, settings)
+    run_with: dict[str, Any] = {"options": options, "summary": args.summary, "force": args.force, **files}
     try:
-        result = judge(
-            *where, options=options, summary=args.summary, force=args.force, progress=not args.quiet, **files
-        )
+        if systems and len(systems) > 1:
+            several = judge_systems(where[0], systems, *where[1:], progress=not args.quiet, **run_with)
+        else:
+            only = next(iter(systems.values())) if systems else None
+            result = judge(where[0], only, *where[1:], progress=not args.quiet, **run_with)
     except EndpointError as error:
         print(f"pusl: {error}", file=sys.stderr)
         return 1
@@ -107,9 +142,20 @@ def run(args: argparse.Namespace) -> int:
         cache = cache_path(args.output, args.cache)
         print(f"\npusl: stopped. Answers are stored in {cache}; the same command continues.", file=sys.stderr)
         return 130
+    if systems and len(systems) > 1:
+        print(judge_table(several["systems"]))
+        print(f"numbers: {summary_path(args.output, args.summary)}")
+        return 0
     print(describe(result))
     print(f"verdicts: {args.output}, numbers: {summary_path(args.output, args.summary)}")
     return 0
+
+
+def added_up(plans: list[dict[str, Any]]) -> dict[str, Any]:
+    """The plans of several systems as one; the cost is unknown if one is."""
+    return {
+        name: None if any(one[name] is None for one in plans) else sum(one[name] for one in plans) for name in plans[0]
+    }
 
 
 def describe_plan(found: dict[str, Any]) -> str:
@@ -127,22 +173,29 @@ def describe_plan(found: dict[str, Any]) -> str:
 
 def describe(result: dict[str, Any]) -> str:
     """The printed table: percentages with 95% intervals, then how consistent the judge is."""
+    from pusl_eval.judge_table import percent
+
     scores, spans, sizes = (_by_part(result, kind) for kind in ("scores", "intervals", "sizes"))
     names = [name for name in spans["all"] if name.startswith("G") or scores["all"][name] is not None]
     cut = "all" if "all" in result["k"] else max(result["k"])
     rows = [["", "items", "phrases", *names, "unanswered"]]
     for part, size in sizes.items():
         if size["n_items"]:
-            cells = [_percent(scores[part][name], spans[part][name]) for name in names]
+            cells = [percent(scores[part][name], spans[part][name]) for name in names]
             counts = [f"{size[name]:,}" for name in ("n_items", f"n@{cut}", f"unanswered@{cut}")]
             rows.append([part, *counts[:2], *cells, counts[2]])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    if result["human"] is not None:
+        people = result["human"]
+        at = f"@{cut}"
+        score = percent(people["scores"]["all"].get(f"Hum{at}"), people["intervals"]["all"].get(f"Hum{at}"))
+        lines.append(f"Hum{at}: {score}% of the {people['sizes']['all'][f'n{at}']:,} keyphrases that people judged")
     checks = {"agreement with people": result["agreement"]}
     checks |= {f"consistency ({turn})": found for turn, found in result["consistency"].items()}
     for name, found in checks.items():
         if found and found["n_pairs"]:
-            same = _percent(found["accuracy"], found["accuracy_interval"])
+            same = percent(found["accuracy"], found["accuracy_interval"])
             kappa = "undefined (one word only)" if found["kappa"] is None else f"{found['kappa']:.2f}"
             span = " [{:.2f}, {:.2f}]".format(*found["kappa_interval"]) if found["kappa_interval"] else ""
             lines.append(f"{name}: {same}% of {found['n_pairs']:,} verdicts the same, kappa {kappa}{span}")
@@ -157,13 +210,6 @@ def _by_part(result: dict[str, Any], kind: str) -> dict[str, Any]:
     groups = result["groups"] if kind == "scores" else result[kind]["groups"]
     parts = {part: result[kind][part] for part in ("all", "narrow", "diverse")}
     return {**parts, **{f"group:{name}": values for name, values in groups.items()}}
-
-
-def _percent(value: float | None, interval: list[float] | None) -> str:
-    if value is None:
-        return "-"
-    shown = f"{100 * value:.1f}"
-    return shown + (f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else "")
 
 
 def _check_fields(names: tuple[str, ...] | None) -> None:

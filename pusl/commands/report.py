@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--train", metavar="FILE", help="training file, for μ, narrow/diverse, tail bins and new phrases")
     add("--universe", metavar="FILE", help="real queries, one per line; phrases outside it are marked")
     add("--complete", metavar="FILE", help="the complete labels of the same items, if known; adds a second table")
+    add("--judged", nargs="+", default=[], metavar="FILE", help="summaries of `pusl judge`; adds a table of verdicts")
     add("--output", required=True, metavar="FILE", help="the page to write, for example report.html")
     add("--title", default="Keyphrase report", help="heading of the page (default: %(default)s)")
     add("--examples", type=integer(0), default=60, metavar="N", help="items shown one by one (default: %(default)s)")
@@ -53,6 +54,6 @@ def run(args: argparse.Namespace) -> None:
     write_report(
         args.output, args.references, named_files(args.predictions), train=args.train, universe=args.universe,
         complete=args.complete, title=args.title, examples=args.examples, seed=args.seed,
-        normalization=args.normalization, force=args.force,
+        normalization=args.normalization, judged=args.judged, force=args.force,
     )  # fmt: skip
     print(f"wrote {args.output}")

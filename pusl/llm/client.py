@@ -35,7 +35,7 @@ from pusl.llm.endpoint import (
     retry_after,
     server_message,
 )
-from pusl.llm.prompts import KEYPHRASES_VERSION, Prompt, item_block, keyphrases_prompt, parse_keyphrases
+from pusl.llm.prompts import KEYPHRASES_VERSIONS, Prompt, item_block, keyphrases_prompt, parse_keyphrases
 from pusl.llm.threads import run_all
 from pusl_eval.files import InputError
 from pusl_eval.normalize import distinct
@@ -343,10 +343,10 @@ class LLMGenerator:
     def _one(self, text: str, k: int) -> LLMPrediction:
         """Asks once, and once more if keyphrases are missing."""
         block = item_block({"text": text}, self.max_chars)
-        phrases: list[str] = []
+        settings, phrases = self.client.settings, list[str]()
         for attempt in range(2):
             if len(phrases) < k:
-                answer = self._ask(keyphrases_prompt(block, k - len(phrases), phrases), attempt)
+                answer = self._ask(keyphrases_prompt(block, k - len(phrases), phrases, settings.prompt), attempt)
                 phrases = distinct([*phrases, *(parse_keyphrases(answer.text) or [])])
         return LLMPrediction(phrases[:k], exhausted=len(phrases) < k)
 
@@ -383,6 +383,6 @@ class LLMSpec:
         """The settings that affect the predictions."""
         settings = self.settings
         return {
-            "llm": settings.model, "prompt": KEYPHRASES_VERSION, "temperature": settings.temperature,
+            "llm": settings.model, "prompt": KEYPHRASES_VERSIONS[settings.prompt], "temperature": settings.temperature,
             "max_answer_tokens": settings.max_answer_tokens, "max_chars": self.max_chars,
         }  # fmt: skip

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from pusl.config import option
 from pusl.llm.answers import Answer
-from pusl.llm.prompts import Prompt, valid_unicode
+from pusl.llm.prompts import PROMPTS, Prompt, valid_unicode
 from pusl_eval.files import InputError
 
 DEFAULT_URL = "https://api.openai.com/v1"
@@ -53,6 +53,9 @@ class LLMSettings:
     retries: int = option(8, "retries per request", minimum=0)
     backoff: float = option(0.5, "seconds before the first retry; doubles each time, up to 30", minimum=0)
     temperature: float = option(0.0, "sampling temperature; omitted if the model does not accept it", minimum=0)
+    prompt: str = option(
+        "pusl", "what is asked: our prompt, which says what fits means, or the paper's question", choices=PROMPTS
+    )
     max_answer_tokens: int | None = option(None, "most tokens per answer (default: the model's limit)", minimum=1)
     response_format: str = option(
         "auto",

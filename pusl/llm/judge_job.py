@@ -25,6 +25,8 @@ class JudgeOptions:
 
     k: tuple[int | str, ...] = ()  # depths to score at: numbers, mu, 2mu; empty: the whole list
     sample: int | None = None  # number of items, drawn by `seed`; a larger sample contains a smaller one
+    sample_per_group: bool = False  # `sample` items of every group
+    needs_text: bool = True  # people's verdicts can be scored without texts
     seed: int = 0
     per_request: int = 10  # keyphrases in one request
     max_chars: int = 8000  # of each field of an item
@@ -118,13 +120,14 @@ def _choose(
     """The items to judge, further ones that only have gold verdicts, and all ids. Keeps only chosen texts in memory."""
     chosen: dict[str, Subject] = {}
     extra: dict[str, Subject] = {}
-    ranked: list[tuple[int, str]] = []  # a heap: the item to drop next is at its top
+    heaps: dict[str | None, list[tuple[int, str]]] = {}  # of each group: the item to drop next is at its top
     known: set[str] = set()
     for reference in read_references(references):
         known.add(reference.id)
         if all_items:
             enters, leaves = True, None
             if options.sample is not None:
+                ranked = heaps.setdefault(reference.group if options.sample_per_group else None, [])
                 entry = (-_draw(reference.id, options.seed), reference.id)
                 leaves = entry[1]
                 if len(ranked) < options.sample:
@@ -157,7 +160,7 @@ def _subject(reference: ReferenceRecord, path: str | Path, options: JudgeOptions
     fields = {name: str(values[name]) for name in names if _is_text(values.get(name))}
     if len(fields) == 2 and len(set(fields.values())) == 1:
         fields.popitem()  # the title is the whole text
-    if not fields:
+    if not fields and options.needs_text:
         raise InputError(
             f"{path}:{reference.line}: id {reference.id!r} has no text to judge by (looked for: {', '.join(names)}); "
             "name its fields with --fields"

@@ -15,7 +15,7 @@ from pusl.llm.answers import AnswerStore, Verdict, key_of
 from pusl.llm.client import LLMClient
 from pusl.llm.endpoint import EndpointError, LLMSettings, RequestFailed, estimate_tokens
 from pusl.llm.judge_job import Job, JudgeOptions, Question, prepare
-from pusl.llm.prompts import JUDGE_VERSION, Prompt, judge_prompt, one_line, parse_verdicts
+from pusl.llm.prompts import JUDGE_VERSIONS, Prompt, judge_prompt, one_line, parse_verdicts
 from pusl.llm.threads import run_all
 from pusl_eval.files import InputError, Row, check_output, write_json, write_rows
 from pusl_eval.inputs import fingerprint
@@ -63,8 +63,9 @@ class Judge:
 
     def _known(self, question: Question) -> tuple[dict[str, str], dict[str, Verdict]]:
         settings, block = self.client.settings, question.subject.block
+        version = JUDGE_VERSIONS[settings.prompt]
         keys = {
-            phrase: key_of(settings.model, JUDGE_VERSION, settings.temperature, block, one_line(phrase), question.turn)
+            phrase: key_of(settings.model, version, settings.temperature, block, one_line(phrase), question.turn)
             for phrase in question.keyphrases
         }
         known = self.store.verdicts(list(keys.values()))
@@ -80,7 +81,7 @@ class Judge:
         open_ = [phrase for phrase, v in verdicts.items() if v.value is None and v.asked < ASKED_AT_MOST]
         for start in range(0, len(open_), self.per_request):
             chunk = open_[start : start + self.per_request]
-            yield chunk, judge_prompt(question.subject.block, chunk)
+            yield chunk, judge_prompt(question.subject.block, chunk, self.client.settings.prompt)
 
 
 def judge(
@@ -129,13 +130,16 @@ def judge(
 def plan(
     references: str | Path, predictions: str | Path | None, output: str | Path, settings: LLMSettings, *,
     options: JudgeOptions | None = None, universe: str | Path | None = None, train: str | Path | None = None,
-    gold: str | Path | None = None, cache: str | Path | None = None,
+    gold: str | Path | None = None, cache: str | Path | None = None, planned: set[str] | None = None,
 ) -> Row:  # fmt: skip
-    """What `judge` would do: requests, estimated tokens and USD. Makes no request and writes nothing."""
+    """What `judge` would do: requests, estimated tokens and USD. Makes no request and writes nothing.
+
+    `planned` collects what is asked, for the plan of the next system.
+    """
     options = options or JudgeOptions()
     job = prepare(references, predictions, options, universe, train, gold)
     requests = extra = tokens_in = tokens_out = phrases = 0
-    planned: set[str] = set()  # two items with the same text share their verdicts
+    planned = set() if planned is None else planned  # two items with the same text share their verdicts
     with AnswerStore(cache_path(output, cache), read_only=True) as store:
         judge_ = Judge(LLMClient(settings), store, options.per_request, options.retry_unanswered)
         for question in job.questions:
@@ -209,8 +213,9 @@ def summarize(job: Job, verdicts: Verdicts, client: LLMClient, options: JudgeOpt
     counts: n_items, n_without_references, n_missing_predictions, n_keyphrases = n_yes + n_no + n_unanswered (at the
     largest k), n_texts_cut, n_failed_requests. scores, groups, intervals: G@k, Uni@k, Rel@k (and `_max`, see
     `judge_scores`) per part. sizes: items, keyphrases, yes and unanswered per part and k. agreement: with people
-    (--gold), else null. consistency: first verdicts against those of a repeated and of a reversed question. usage: what
-    this run sent and was billed; a replay has zeros. provenance: model, endpoint, prompt version, files with SHA-256.
+    (--gold), else null. human: `people_scores`, else null. consistency: first verdicts against those of a repeated and
+    of a reversed question. usage: what this run sent and was billed; a replay has zeros. provenance: model, endpoint,
+    prompt version, files with SHA-256.
     """
     items = _judged(job, verdicts)
     found = judge_scores(items, job.k, seed=options.seed)
@@ -238,11 +243,12 @@ def summarize(job: Job, verdicts: Verdicts, client: LLMClient, options: JudgeOpt
         "groups": by_group("scores"),
         "intervals": {**by_part("intervals"), "groups": by_group("intervals")},
         "sizes": {**by_part("counts"), "groups": by_group("counts")},
+        "human": people_scores(job, options.seed) if job.gold else None,
         "agreement": _with_gold(job, verdicts),
         "consistency": {turn: _with_first(verdicts, turn) for turn in ("repeat", "swap")},
         "usage": {**asdict(usage), "cost_usd": settings.cost(usage.tokens_in, usage.tokens_out)},
         "provenance": {
-            "model": settings.model, "endpoint": settings.endpoint, "prompt": JUDGE_VERSION,
+            "model": settings.model, "endpoint": settings.endpoint, "prompt": JUDGE_VERSIONS[settings.prompt],
             "temperature": settings.temperature, "per_request": options.per_request, "max_chars": options.max_chars,
             "sample": options.sample, "seed": options.seed, "versions": {"pusl": __version__},
         },
@@ -256,10 +262,35 @@ def _judged(job: Job, verdicts: Verdicts) -> list[JudgedItem]:
         if job.mu is not None and subject.references:
             groups.append("narrow" if subject.references <= 2 * job.mu else "diverse")
         found = verdicts.get((subject.id, ""), {})
-        values = [found[phrase] for phrase in subject.predicted]
+        values = [found.get(phrase) for phrase in subject.predicted]
         inside = None if job.universe is None else [normalize(phrase) in job.universe for phrase in subject.predicted]
         items.append(JudgedItem(subject.id, subject.predicted, subject.ranks, values, inside, groups))
     return items
+
+
+def people_scores(job: Job, seed: int = 0) -> Row:
+    """Hum@k: of the distinct keyphrases among the first k that people have judged, the share they call relevant.
+
+    {"scores", "intervals", "sizes"}, each by part (all, narrow, diverse, group:NAME). Needs no endpoint.
+    """
+    judged = []
+    for item in _judged(job, {}):
+        said = [job.gold.get((item.id, normalize(phrase))) for phrase in item.keyphrases]
+        places = [place for place, verdict in enumerate(said) if verdict is not None]
+        judged.append(
+            JudgedItem(
+                item.id, [item.keyphrases[place] for place in places], [item.ranks[place] for place in places],
+                [said[place] for place in places], None, item.groups,
+            )
+        )  # fmt: skip
+    found = judge_scores([item for item in judged if item.keyphrases], job.k, seed=seed)
+
+    def humans(kind: str) -> Row:
+        renamed = {part: {f"Hum{name[1:]}": v for name, v in values.items() if name.startswith("G@")}
+                   for part, values in found[kind].items()}  # fmt: skip
+        return {part: {n: v for n, v in values.items() if not n.endswith("_max")} for part, values in renamed.items()}
+
+    return {"scores": humans("scores"), "intervals": humans("intervals"), "sizes": found["counts"]}
 
 
 def _with_gold(job: Job, verdicts: Verdicts) -> Row | None:

@@ -1,7 +1,9 @@
 """Items and keyphrases -> chat messages, and the model's answers -> verdicts or keyphrases.
 
 Every prompt of the project is here, with a version. The version is part of the key under which an
-answer is stored, so new wording needs a new version (a test pins the wording).
+answer is stored, so new wording needs a new version (a test pins the wording). Two sets can be chosen:
+`pusl`, which says what fits means, and `paper`, which asks as the publication does: an advertiser's question
+about title and description, yes or no, without further rules. The words around its facts are ours.
 
 Catalog text is data, never an instruction. It is enclosed in tags, characters that could forge a tag are
 escaped, every keyphrase is one numbered line, and an answer counts only for numbers that were asked.
@@ -17,8 +19,9 @@ from typing import Any
 
 from pusl_eval.normalize import distinct
 
-JUDGE_VERSION = "judge-1"
-KEYPHRASES_VERSION = "keyphrases-1"
+PROMPTS = ("pusl", "paper")
+JUDGE_VERSIONS = {"pusl": "judge-1", "paper": "judge-paper-1"}
+KEYPHRASES_VERSIONS = {"pusl": "keyphrases-1", "paper": "keyphrases-paper-1"}
 
 Messages = list[dict[str, str]]
 
@@ -42,6 +45,22 @@ _KEYPHRASES_SYSTEM = (
     + _DATA_RULE.format(tags="<item> and <known>")
     + '\nAnswer with JSON only, in this form: {"keyphrases": ["first phrase", "second phrase"]}'
 )
+_PAPER_JUDGE_SYSTEM = (
+    "An online shop shows an item as an advertisement to buyers who search with a keyphrase. Given the title and the "
+    "description of the item, say for each keyphrase whether it is relevant to the item, so that the seller should "
+    "advertise the item for it: only yes or no.\n"
+    + _DATA_RULE.format(tags="<item> and <keyphrases>")
+    + "\nAnswer with JSON only, one entry per keyphrase, in this form: "
+    '{"verdicts": [{"number": 1, "verdict": "yes"}, {"number": 2, "verdict": "no"}]}'
+)
+_PAPER_KEYPHRASES_SYSTEM = (
+    "A seller advertises an item in an online shop. Given the title and the description of the item, write keyphrases: "
+    "the queries with which buyers would search for it and for which the seller should advertise it.\n"
+    + _DATA_RULE.format(tags="<item> and <known>")
+    + '\nAnswer with JSON only, in this form: {"keyphrases": ["first phrase", "second phrase"]}'
+)
+_JUDGE_SYSTEMS = {"pusl": _JUDGE_SYSTEM, "paper": _PAPER_JUDGE_SYSTEM}
+_KEYPHRASES_SYSTEMS = {"pusl": _KEYPHRASES_SYSTEM, "paper": _PAPER_KEYPHRASES_SYSTEM}
 
 _JUDGE_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -80,23 +99,24 @@ class Prompt:
     answer_tokens: int  # a typical answer without reasoning, for cost estimates
 
 
-def judge_prompt(item: str, keyphrases: Sequence[str]) -> Prompt:
+def judge_prompt(item: str, keyphrases: Sequence[str], which: str = "pusl") -> Prompt:
     """Asks yes or no for every keyphrase of one item; `item` comes from `item_block`."""
     lines = "".join(f"{number}. {one_line(phrase)}\n" for number, phrase in enumerate(keyphrases, 1))
     user = (
         f"<item>\n{item}</item>\n<keyphrases>\n{lines}</keyphrases>\n"
         f"Give exactly {len(keyphrases)} verdicts, one for each number from 1 to {len(keyphrases)}."
     )
-    return Prompt(JUDGE_VERSION, _chat(_JUDGE_SYSTEM, user), _JUDGE_SCHEMA, 8 + 12 * len(keyphrases))
+    messages = _chat(_JUDGE_SYSTEMS[which], user)
+    return Prompt(JUDGE_VERSIONS[which], messages, _JUDGE_SCHEMA, 8 + 12 * len(keyphrases))
 
 
-def keyphrases_prompt(item: str, k: int, known: Sequence[str] = ()) -> Prompt:
+def keyphrases_prompt(item: str, k: int, known: Sequence[str] = (), which: str = "pusl") -> Prompt:
     """Asks for k keyphrases of one item that are not in `known`."""
     lines = "".join(f"{one_line(phrase)}\n" for phrase in known)
     before = f"<known>\n{lines}</known>\n" if known else ""
     other = " other keyphrases than the known ones" if known else " keyphrases"
     user = f"<item>\n{item}</item>\n{before}Give exactly {k}{other}."
-    return Prompt(KEYPHRASES_VERSION, _chat(_KEYPHRASES_SYSTEM, user), _KEYPHRASES_SCHEMA, 8 + 7 * k)
+    return Prompt(KEYPHRASES_VERSIONS[which], _chat(_KEYPHRASES_SYSTEMS[which], user), _KEYPHRASES_SCHEMA, 8 + 7 * k)
 
 
 def item_block(fields: Mapping[str, str], max_chars: int | None = None) -> str:

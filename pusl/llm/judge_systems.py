@@ -1,0 +1,68 @@
+"""Several systems' predictions -> verdicts on all of them, from a language model or from people alone.
+
+Every system is judged on the same items, and a keyphrase that two systems predict for an item is asked about
+once, because all verdicts are stored in one place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pusl.llm.endpoint import LLMSettings
+from pusl.llm.judge_job import JudgeOptions, prepare
+from pusl.llm.judging import cache_path, judge, people_scores, summary_path
+from pusl_eval.files import InputError, Row, check_output, write_json
+
+
+def output_of(output: str | Path, system: str) -> Path:
+    """Where the verdicts on one of several systems go.
+
+    >>> str(output_of("out/verdicts.jsonl.gz", "PUSL"))
+    'out/verdicts.PUSL.jsonl.gz'
+    """
+    path = Path(output)
+    if "/" in system:
+        raise InputError(f"--predictions {system}=...: a system's name is part of a file name; write it without '/'")
+    stem, dot, suffix = path.name.partition(".")
+    return path.with_name(f"{stem}.{system}{dot}{suffix}")
+
+
+def judge_systems(
+    references: str | Path, predictions: Mapping[str, str], output: str | Path, settings: LLMSettings, *,
+    options: JudgeOptions, summary: str | Path | None = None, cache: str | Path | None = None, force: bool = False,
+    **files: Any,
+) -> Row:  # fmt: skip
+    """Judges every system; returns {"systems": {name: summary}}, which stands beside OUTPUT."""
+    whole, cache = summary_path(output, summary), cache_path(output, cache)
+    outputs = {name: output_of(output, name) for name in predictions}
+    for path in (whole, *outputs.values(), *map(summary_path, outputs.values())):
+        check_output(path, force)
+    found = {
+        name: judge(references, path, outputs[name], settings, options=options, cache=cache, force=force, **files)
+        for name, path in predictions.items()
+    }
+    result: Row = {"systems": found}
+    write_json(whole, result, force)
+    return result
+
+
+def score_people(
+    references: str | Path, predictions: Mapping[str, str] | None, gold: str | Path, output: str | Path, *,
+    options: JudgeOptions, universe: str | Path | None = None, train: str | Path | None = None, force: bool = False,
+) -> Row:  # fmt: skip
+    """People's verdicts alone: Hum@k of every system, written to `output` as JSON. Asks no endpoint."""
+    check_output(output, force)
+    options = dataclasses.replace(options, needs_text=False, consistency=0)
+    found: Row = {}
+    for name, path in (predictions or {"people": None}).items():
+        job = prepare(references, path, options, universe, train, gold)
+        human = people_scores(job, options.seed)
+        if not human["scores"]["all"] or not human["sizes"]["all"]["n_items"]:
+            raise InputError(f"{gold}: no verdict on a keyphrase of {path or 'the items'}; nothing can be scored")
+        found[name] = {"k": ["all" if cut is None else cut for cut in job.k], "mu": job.mu, "human": human}
+    result: Row = {"systems": found}
+    write_json(output, result, force)
+    return result
