@@ -21,6 +21,7 @@ COMMANDS = {
     "data split": ("pusl.commands.data_split", "merge by text and split into train/dev/test (Algorithm 2)"),
     "data simulate": ("pusl.commands.data_simulate", "a biased shop catalog whose complete labels are known"),
     "data thin": ("pusl.commands.data_thin", "hide labels of a data set; the complete set is kept in its own field"),
+    "data group": ("pusl.commands.data_group", "hot/rare x diverse/narrow groups from counts or popularity"),
     "data convert": ("pusl.commands.data_convert", "XMC files, interaction logs, datasets, CSV -> examples"),
     "train": ("pusl.commands.train", "fine-tune a T5 model with one of four paradigms"),
     "post-train": ("pusl.commands.post_train", "PUSL+PT: train again on rich and self-completed items"),

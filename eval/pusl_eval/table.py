@@ -101,6 +101,7 @@ def comparison_table(compared: Mapping[str, Any], color: bool = False) -> str:
             if group == "all" or is_brief(metric):
                 rows.append([shown_name(metric), *_race(metric, group, systems, color)])
         lines += ["", *_aligned(rows, color)]
+    lines += _groups_side_by_side(systems, color)
     if compared["comparisons"]:
         lines += ["", "Differences over all items, paired bootstrap (every metric and group is in --output):"]
     for pair in compared["comparisons"]:
@@ -187,6 +188,23 @@ def _groups(metrics: Mapping[str, Any], color: bool) -> list[str]:
         size = metrics["provenance"]["group_sizes"][f"group:{name}"]
         rows.append([name, f"{size:,}", *(number(metric, scores[metric]) for metric in shown)])
     return _aligned(rows, color)
+
+
+def _groups_side_by_side(systems: Mapping[str, Any], color: bool) -> list[str]:
+    """#K, B and F1@O of every group, a column per system (the paper's Table 4)."""
+    first = next(iter(systems.values()))
+    if not first["groups"]:
+        return []
+    k = first["k"][-1]
+    lines = []
+    for metric in (f"K@{k}", f"B@{k}", "F1@O"):
+        rows = [[f"{shown_name(metric)} by group", "items", *systems]]
+        for name in first["groups"]:
+            size = first["provenance"]["group_sizes"][f"group:{name}"]
+            values = (number(metric, found["groups"].get(name, {}).get(metric)) for found in systems.values())
+            rows.append([name, f"{size:,}", *values])
+        lines += ["", *_aligned(rows, color)]
+    return lines
 
 
 def _aligned(rows: Sequence[Sequence[str]], color: bool) -> list[str]:

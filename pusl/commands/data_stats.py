@@ -1,5 +1,9 @@
 """Describe example files: labels per item and their skew, rare labels, hot and rare items, overlap.
 
+min IR is the number of positives per negative of the rarest label, n_j / (n - n_j); ILIR the ratio of the most
+frequent label to the rarest, max n_j / min n_j; Pos-80% the smallest share of the labels that have 80% of
+all occurrences (n_j: items with label j, n: all items).
+
 With several files each is compared with the first, which is taken as the training file.
 
 examples:

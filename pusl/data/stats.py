@@ -80,6 +80,7 @@ def describe(one: FileTally, first: FileTally | None = None) -> dict[str, Any]:
         "words_per_label": one.label_words / occurrences if occurrences else None,
         "present_in_text": one.present / occurrences if occurrences else None,
         "labels_seen_once": float((frequencies == 1).mean()) if len(frequencies) else None,
+        **imbalance(frequencies, len(per_item)),
         "label_frequency_bins": _bins(frequencies, frequencies),
         "quadrants": _quadrants(one, per_item),
     }
@@ -87,6 +88,28 @@ def describe(one: FileTally, first: FileTally | None = None) -> dict[str, Any]:
         result["compared_with"] = first.name
         result["overlap"] = _overlap(one, first)
     return result
+
+
+def imbalance(frequencies: np.ndarray, items: int) -> dict[str, float | None]:
+    """How uneven labels are, n_j being the items that have label j, n all items.
+
+    min_ir = min_j n_j / (n - n_j): positives per negative of the rarest label. ilir = max_j n_j / min_j n_j: between
+    the most frequent and the rarest label. pos_80: the smallest share of the labels, the most frequent first, that
+    together have 80% of all occurrences.
+
+    >>> imbalance(np.array([8, 1, 1]), 10)
+    {'min_ir': 0.1111111111111111, 'ilir': 8.0, 'pos_80': 0.3333333333333333}
+    """
+    if not len(frequencies):
+        return {"min_ir": None, "ilir": None, "pos_80": None}
+    rarest, most = int(frequencies.min()), int(frequencies.max())
+    reached = np.cumsum(np.sort(frequencies)[::-1])
+    needed = int(np.searchsorted(reached, 0.8 * reached[-1] - 1e-9)) + 1
+    return {
+        "min_ir": rarest / (items - rarest) if items > rarest else None,
+        "ilir": most / rarest,
+        "pos_80": needed / len(frequencies),
+    }
 
 
 def stats(paths: Sequence[str | Path], columns: Columns | None = None) -> tuple[dict[str, Any], list[FileTally]]:
@@ -158,6 +181,7 @@ def table(described: dict[str, Any]) -> str:
     """The numbers as an aligned table, one column per file."""
     files = list(described.values())
     whole, plain, percent = "{:,}".format, "{:.2f}".format, "{:.1%}".format
+    rounded = "{:,.0f}".format
     lines: list[tuple[str, list[str]]] = []
 
     def add(label: str, values: list[Any], show: Any) -> None:
@@ -166,6 +190,9 @@ def table(described: dict[str, Any]) -> str:
     rows: list[tuple[str, str, Any]] = [
         ("items", "items", whole), ("  without keyphrases", "items_without_keyphrases", whole),
         ("different labels", "unique_labels", whole), ("  seen once", "labels_seen_once", percent),
+        ("  min IR, positives per negative", "min_ir", "{:.2g}".format),
+        ("  ILIR, most frequent to rarest", "ilir", rounded),
+        ("  Pos-80%, labels with 80% of all", "pos_80", percent),
         ("label occurrences", "label_occurrences", whole), ("keyphrases per item, mean μ", "mu", plain),
         ("  standard deviation σ", "sigma", plain), ("  CV = σ/μ", "cv", plain), ("  median", "median", "{:g}".format),
         ("  largest", "max", whole), ("items with more than 2μ", "share_above_2mu", percent),

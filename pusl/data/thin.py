@@ -122,7 +122,7 @@ def thin(
 
 def collect(path: str | Path, config: ThinConfig, columns: Columns | None) -> Labels:
     """First pass: sizes, label numbers and frequencies, counts and popularity."""
-    known = _read_popularity(config) if config.popularity else None
+    known = read_popularity(config.popularity, config.popularity_is_rank) if config.popularity else None
     sizes, labels, counts, popularity = array("q"), array("q"), array("d"), array("d")
     vocabulary: dict[str, int] = {}
     counted = True
@@ -238,10 +238,10 @@ def _thinned(
             yield example
 
 
-def _read_popularity(config: ThinConfig) -> dict[str, float]:
+def read_popularity(path: str | Path, is_rank: bool = False) -> dict[str, float]:
+    """`id TAB number` lines -> {id: popularity}; of a rank, its inverse."""
     known: dict[str, float] = {}
-    assert config.popularity is not None
-    for line, text in read_lines(config.popularity):
+    for line, text in read_lines(path):
         name, tab, value = text.rpartition("\t")
         try:
             number = float(value)
@@ -249,10 +249,10 @@ def _read_popularity(config: ThinConfig) -> dict[str, float]:
             if line == 1:
                 continue  # a header
             number = math.nan
-        if not tab or not math.isfinite(number) or number < 0 or (config.popularity_is_rank and number < 1):
-            kind = "rank >= 1" if config.popularity_is_rank else "number >= 0"
-            raise InputError(f"{config.popularity}:{line}: expected `id TAB {kind}`, found {text[:60]!r}")
-        known[name] = 1 / number if config.popularity_is_rank else number
+        if not tab or not math.isfinite(number) or number < 0 or (is_rank and number < 1):
+            kind = "rank >= 1" if is_rank else "number >= 0"
+            raise InputError(f"{path}:{line}: expected `id TAB {kind}`, found {text[:60]!r}")
+        known[name] = 1 / number if is_rank else number
     return known
 
 

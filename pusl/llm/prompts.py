@@ -2,7 +2,7 @@
 
 Every prompt of the project is here, with a version. The version is part of the key under which an
 answer is stored, so new wording needs a new version (a test pins the wording). Two sets can be chosen:
-`pusl`, which says what fits means, and `paper`, which asks as the publication does: an advertiser's question
+`default`, which says what fits means, and `paper`, which asks as the publication does: an advertiser's question
 about title and description, yes or no, without further rules. The words around its facts are ours.
 
 Catalog text is data, never an instruction. It is enclosed in tags, characters that could forge a tag are
@@ -19,9 +19,9 @@ from typing import Any
 
 from pusl_eval.normalize import distinct
 
-PROMPTS = ("pusl", "paper")
-JUDGE_VERSIONS = {"pusl": "judge-1", "paper": "judge-paper-1"}
-KEYPHRASES_VERSIONS = {"pusl": "keyphrases-1", "paper": "keyphrases-paper-1"}
+PROMPTS = ("default", "paper")
+JUDGE_VERSIONS = {"default": "judge-1", "paper": "judge-paper-1"}
+KEYPHRASES_VERSIONS = {"default": "keyphrases-1", "paper": "keyphrases-paper-1"}
 
 Messages = list[dict[str, str]]
 
@@ -59,8 +59,8 @@ _PAPER_KEYPHRASES_SYSTEM = (
     + _DATA_RULE.format(tags="<item> and <known>")
     + '\nAnswer with JSON only, in this form: {"keyphrases": ["first phrase", "second phrase"]}'
 )
-_JUDGE_SYSTEMS = {"pusl": _JUDGE_SYSTEM, "paper": _PAPER_JUDGE_SYSTEM}
-_KEYPHRASES_SYSTEMS = {"pusl": _KEYPHRASES_SYSTEM, "paper": _PAPER_KEYPHRASES_SYSTEM}
+_JUDGE_SYSTEMS = {"default": _JUDGE_SYSTEM, "paper": _PAPER_JUDGE_SYSTEM}
+_KEYPHRASES_SYSTEMS = {"default": _KEYPHRASES_SYSTEM, "paper": _PAPER_KEYPHRASES_SYSTEM}
 
 _JUDGE_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -99,7 +99,7 @@ class Prompt:
     answer_tokens: int  # a typical answer without reasoning, for cost estimates
 
 
-def judge_prompt(item: str, keyphrases: Sequence[str], which: str = "pusl") -> Prompt:
+def judge_prompt(item: str, keyphrases: Sequence[str], which: str = "default") -> Prompt:
     """Asks yes or no for every keyphrase of one item; `item` comes from `item_block`."""
     lines = "".join(f"{number}. {one_line(phrase)}\n" for number, phrase in enumerate(keyphrases, 1))
     user = (
@@ -110,7 +110,7 @@ def judge_prompt(item: str, keyphrases: Sequence[str], which: str = "pusl") -> P
     return Prompt(JUDGE_VERSIONS[which], messages, _JUDGE_SCHEMA, 8 + 12 * len(keyphrases))
 
 
-def keyphrases_prompt(item: str, k: int, known: Sequence[str] = (), which: str = "pusl") -> Prompt:
+def keyphrases_prompt(item: str, k: int, known: Sequence[str] = (), which: str = "default") -> Prompt:
     """Asks for k keyphrases of one item that are not in `known`."""
     lines = "".join(f"{one_line(phrase)}\n" for phrase in known)
     before = f"<known>\n{lines}</known>\n" if known else ""
