@@ -57,7 +57,8 @@ def score_people(
     check_output(output, force)
     options = dataclasses.replace(options, needs_text=False, consistency=0)
     found: Row = {}
-    for name, path in (predictions or {"people": None}).items():
+    systems: dict[str, str | None] = dict(predictions) if predictions else {"people": None}
+    for name, path in systems.items():
         job = prepare(references, path, options, universe, train, gold)
         human = people_scores(job, options.seed)
         if not human["scores"]["all"] or not human["sizes"]["all"]["n_items"]:
