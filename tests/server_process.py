@@ -149,7 +149,8 @@ class Server:
         try:
             yield pid
         finally:
-            os.kill(pid, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):  # the service may have replaced it
+                os.kill(pid, signal.SIGCONT)
 
     def read_log(self) -> str:
         """Everything on stderr so far."""

@@ -205,7 +205,7 @@ def test_odd_texts_are_answered(server: Server) -> None:
 
 def test_a_chunked_body_that_is_too_big_is_cut_off(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
-        head = "POST /v1/keyphrases HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        head = "POST /v1/keyphrases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         connection.sendall((head + "Transfer-Encoding: chunked\r\n\r\n").encode())
         answer = b""
         with contextlib.suppress(ConnectionError):  # the server may hang up once it has seen enough
@@ -336,7 +336,7 @@ def test_a_model_that_hangs_gives_504_and_the_queue_is_freed(cramped: Server) ->
 def test_work_of_a_client_that_left_is_dropped(cramped: Server) -> None:
     idle(cramped)
     body = json.dumps({"texts": [make_text(1)] * 6, "k": 2}).encode()
-    head = f"POST /v1/keyphrases HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: {KEY}\r\n"
+    head = f"POST /v1/keyphrases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-API-Key: {KEY}\r\n"
     with cramped.frozen_worker():
         with socket.create_connection(("127.0.0.1", cramped.port)) as connection:
             connection.sendall(f"{head}X-Request-ID: leaver\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -348,7 +348,7 @@ def test_work_of_a_client_that_left_is_dropped(cramped: Server) -> None:
 
 def test_slow_uploads_and_slow_readers_do_not_block_others(cramped: Server) -> None:
     idle(cramped)
-    head = f"POST /v1/keyphrases HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-API-Key: {KEY}\r\n"
+    head = f"POST /v1/keyphrases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nX-API-Key: {KEY}\r\n"
     with (
         socket.create_connection(("127.0.0.1", cramped.port), timeout=30) as uploader,
         socket.create_connection(("127.0.0.1", cramped.port), timeout=30) as reader,

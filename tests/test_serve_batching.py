@@ -21,10 +21,10 @@ class Recorder:
         self.seconds = seconds
         self.batches: list[tuple[list[str], Any]] = []
 
-    async def __call__(self, texts: list[str], key: Any) -> list[Any]:
+    async def __call__(self, texts: list[str], key: Any) -> tuple[list[Any], float]:
         self.batches.append((texts, key))
         await asyncio.sleep(self.seconds)
-        return [(text, key) for text in texts]
+        return [(text, key) for text in texts], self.seconds
 
 
 def running(run: Any, body: Callable[[Batcher], Awaitable[None]], **settings: Any) -> None:
@@ -143,10 +143,10 @@ def test_a_canceled_ticket_is_never_started() -> None:
 
 
 def test_one_bad_request_does_not_spoil_its_batch_mates() -> None:
-    async def run(texts: list[str], key: Any) -> list[Any]:
+    async def run(texts: list[str], key: Any) -> tuple[list[Any], float]:
         if "poison" in texts:
             raise ValueError("poison")
-        return texts
+        return texts, 0.0
 
     async def body(batcher: Batcher) -> None:
         good, bad, also_good = (batcher.submit([text], "key") for text in ("a", "poison", "b"))
@@ -162,12 +162,12 @@ def test_one_bad_request_does_not_spoil_its_batch_mates() -> None:
 def test_a_lost_worker_costs_a_second_try_and_no_answer() -> None:
     tries = 0
 
-    async def run(texts: list[str], key: Any) -> list[Any]:
+    async def run(texts: list[str], key: Any) -> tuple[list[Any], float]:
         nonlocal tries
         tries += 1
         if tries == 1 or key == "cursed":
             raise WorkerLost("died")
-        return texts
+        return texts, 0.0
 
     async def body(batcher: Batcher) -> None:
         assert await batcher.submit(["a"], "key").done == ["a"]
@@ -182,7 +182,7 @@ def test_a_lost_worker_costs_a_second_try_and_no_answer() -> None:
 def test_a_failed_part_drops_the_rest_of_its_request() -> None:
     run_texts: list[str] = []
 
-    async def run(texts: list[str], key: Any) -> list[Any]:
+    async def run(texts: list[str], key: Any) -> tuple[list[Any], float]:
         run_texts.extend(texts)
         raise ValueError("no")
 
@@ -198,8 +198,8 @@ def test_a_failed_part_drops_the_rest_of_its_request() -> None:
 
 
 def test_a_wrong_number_of_results_is_an_error_and_not_a_mix_up() -> None:
-    async def run(texts: list[str], key: Any) -> list[Any]:
-        return texts[:-1]
+    async def run(texts: list[str], key: Any) -> tuple[list[Any], float]:
+        return texts[:-1], 0.0
 
     async def body(batcher: Batcher) -> None:
         with pytest.raises(RuntimeError, match="1 texts gave 0 results"):

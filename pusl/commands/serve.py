@@ -34,8 +34,8 @@ def run(args: argparse.Namespace) -> int:
 
     config = check_config(build(ServeConfig, args, args.config))
     try:
-        from pusl.serve.app import serve
         from pusl.serve.batching import WorkerLost
+        from pusl.serve.server import serve
         from pusl.serve.worker import WorkerError
     except ImportError as error:
         raise InputError(f"pusl serve needs {error.name}; pip install 'pusl[serve]'") from None

@@ -1,14 +1,16 @@
 """Texts of many requests -> shared batches -> each request's own results.
 
-A request becomes a `Ticket`: its texts and a key made of its options. A batch holds texts of one key
-only. It leaves when it is full or when its oldest ticket has waited `max_wait` seconds. Tickets of one
-key take turns, so a request with one text never waits for a whole file of a thousand. Everything here
-runs on one asyncio loop and knows nothing about HTTP or models.
+A request becomes a `Ticket`: its texts, what each should cost, and a key made of its options. A batch holds texts of
+one key only. It leaves when it is full or when its oldest ticket has waited `max_wait` seconds. It is full when it has
+`max_batch` texts or should take `slice_seconds`: a large request runs in slices with others in between. Clients take
+turns, and so do the tickets of one client (`fairness.py`). Everything here runs on one asyncio loop and knows nothing
+about HTTP or models.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
 import time
 from collections import deque
@@ -16,8 +18,13 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-Run = Callable[[list[Any], Any], Awaitable[list[Any]]]
+from pusl.serve.fairness import Turns
+
+Run = Callable[[list[Any], Any], Awaitable[tuple[list[Any], float]]]  # texts, key -> results, seconds of work
 TURNS_PER_BATCH = 4  # a ticket fills at most a quarter of a batch per turn while others wait
+SLICE_SECONDS = 1.0  # of work in one batch
+AHEAD_SECONDS = 0.25  # of work that may wait in a busy worker's pipe
+KINDS = 64  # kinds of work whose pace is remembered
 
 
 class QueueFull(Exception):
@@ -36,17 +43,28 @@ class WorkerLost(Exception):
     """The process that ran a batch died or hung; the batch has no answer."""
 
 
+class TooSlow(Exception):
+    """A batch was stopped because it took too long. `text` is the number of the text if it was alone in it."""
+
+    def __init__(self, seconds: float, text: int | None = None) -> None:
+        super().__init__(f"more than {seconds:g} s of work")
+        self.seconds, self.text = seconds, text
+
+
 @dataclass(eq=False)
 class Ticket:
     """The texts of one request, and how far they have come."""
 
     texts: Sequence[Any]  # each in the form that `run` takes
     key: Hashable
+    costs: Sequence[float]  # of each text, in units of the caller's choice
+    kind: Hashable  # tickets of one kind are equally fast per unit
+    client: Hashable
     done: asyncio.Future[list[Any]]
     arrived: float
-    since: float  # arrival or last turn; decides whose turn it is
+    since: float  # arrival or last turn; a batch leaves when its oldest ticket has waited long enough
     results: list[Any] = field(default_factory=list)
-    started: int = 0  # texts in batches so far
+    todo: deque[int] = field(default_factory=deque)  # texts that no batch holds
     missing: int = 0  # texts without a result so far
     first_start: float | None = None
     batches: int = 0
@@ -56,7 +74,7 @@ class Ticket:
         return (self.first_start or time.monotonic()) - self.arrived
 
 
-Part = tuple[Ticket, int, int]  # a ticket and the range of its texts inside one batch
+Part = tuple[Ticket, list[int]]  # a ticket and the numbers of its texts inside one batch
 
 
 class Batcher:
@@ -73,18 +91,22 @@ class Batcher:
         max_delay: float = math.inf,
         workers: int = 1,
         ahead: int = 0,
+        slice_seconds: float = SLICE_SECONDS,
     ) -> None:
         self.run, self.max_batch, self.max_wait, self.max_queue = run, max_batch, max_wait, max_queue
-        self.max_delay, self.workers, self.ahead = max_delay, workers, ahead
+        self.max_delay, self.workers, self.ahead, self.slice_seconds = max_delay, workers, ahead, slice_seconds
         self.queued = 0  # texts accepted and not yet started
         self.running = 0  # texts inside a batch now
+        self.seconds_per_unit = 0.01  # of a kind that was never run
         self._batches = 0  # batches under way
-        self._groups: dict[Hashable, deque[Ticket]] = {}
+        self._groups: dict[Hashable, dict[Ticket, None]] = {}
         self._wakeup = asyncio.Event()
         self._closed = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._seconds_per_text = 0.01
-        self._returned = 0.0  # when the last batch came back
+        self._pace: dict[Hashable, float] = {}  # seconds per unit, by kind
+        self._clients = Turns()
+        self._tickets: dict[Hashable, Turns] = {}  # of each client
+        self._units: dict[Hashable, float] = {}  # accepted and not finished, by kind
 
     def start(self) -> None:
         """Starts the lanes on the running loop."""
@@ -96,34 +118,38 @@ class Batcher:
         self._wakeup.set()
         await asyncio.gather(*self._tasks)
 
-    def submit(self, texts: Sequence[Any], key: Hashable) -> Ticket:
+    def submit(
+        self,
+        texts: Sequence[Any],
+        key: Hashable,
+        *,
+        costs: Sequence[float] | None = None,
+        kind: Hashable = None,
+        client: Hashable = None,
+    ) -> Ticket:
         """Accepts all texts or none; `ticket.done` will hold their results in order."""
         if self._closed:
             raise Closed
         if self.full(len(texts)):
             raise QueueFull(self.retry_after())
-        now = time.monotonic()
-        ticket = Ticket(texts, key, asyncio.get_running_loop().create_future(), now, now)
+        now, done = time.monotonic(), asyncio.get_running_loop().create_future()
+        ticket = Ticket(texts, key, costs or [1.0] * len(texts), kind or key, client, done, now, now)
         ticket.results, ticket.missing = [None] * len(texts), len(texts)
         if not texts:
             ticket.done.set_result([])
             return ticket
-        self._groups.setdefault(key, deque()).append(ticket)
-        self.queued += len(texts)
-        self._wakeup.set()
+        self._enqueue(ticket, range(len(texts)))
         return ticket
 
     def cancel(self, ticket: Ticket) -> int:
         """Drops the ticket's texts that no batch has started; returns how many."""
         ticket.done.cancel()
-        group = self._groups.get(ticket.key, ())
-        if ticket not in group:
-            return 0
-        self._groups[ticket.key].remove(ticket)
-        if not self._groups[ticket.key]:
-            del self._groups[ticket.key]
-        left = len(ticket.texts) - ticket.started
-        self.queued -= left
+        left = len(ticket.todo)
+        if left:
+            self._count(ticket, ticket.todo, -1)
+            self.queued -= left
+            ticket.todo.clear()
+            self._dequeue(ticket)
         return left
 
     def full(self, texts: int = 1) -> bool:
@@ -136,47 +162,106 @@ class Batcher:
         return min(60, max(1, math.ceil(self._seconds_to_empty())))
 
     def _seconds_to_empty(self) -> float:
-        """Estimated seconds until the queue is empty, at the pace so far."""
-        return (self.queued + self.running) * self._seconds_per_text
+        """Estimated seconds until everything accepted is done, at the pace so far."""
+        return sum(units * self._pace_of(kind) for kind, units in self._units.items()) / self.workers
+
+    def _pace_of(self, kind: Hashable) -> float:
+        return self._pace.get(kind, self.seconds_per_unit)
+
+    def _learn(self, kind: Hashable, observed: float) -> None:
+        """Seconds per unit of the last batch; a slower pace is believed sooner than a faster one."""
+        before = self._pace.pop(kind, observed)
+        self._pace[kind] = before + (0.5 if observed > before else 0.2) * (observed - before)
+        while len(self._pace) > KINDS:
+            del self._pace[next(iter(self._pace))]
+
+    def _count(self, ticket: Ticket, numbers: Sequence[int] | deque[int] | range, sign: int) -> None:
+        left = self._units.get(ticket.kind, 0.0) + sign * sum(ticket.costs[number] for number in numbers)
+        self._units[ticket.kind] = left
+        if left < 1e-9:
+            del self._units[ticket.kind]
+
+    def _enqueue(self, ticket: Ticket, numbers: Sequence[int] | range) -> None:
+        """These texts wait, before others of the ticket."""
+        ticket.todo.extendleft(reversed(numbers))
+        self._groups.setdefault(ticket.key, {})[ticket] = None
+        self._clients.join(ticket.client)
+        self._tickets.setdefault(ticket.client, Turns()).join(ticket)
+        self.queued += len(numbers)
+        self._count(ticket, numbers, 1)
+        self._wakeup.set()
+
+    def _dequeue(self, ticket: Ticket) -> None:
+        """The ticket has no text that waits."""
+        group, tickets = self._groups[ticket.key], self._tickets[ticket.client]
+        del group[ticket]
+        if not group:
+            del self._groups[ticket.key]
+        tickets.leave(ticket)
+        if not tickets.tags:
+            del self._tickets[ticket.client]
+            self._clients.leave(ticket.client)
+
+    def _order(self, ticket: Ticket) -> tuple[float, float]:
+        """The lowest is next: whose client has had least, and then who of that client."""
+        return self._clients.tags[ticket.client], self._tickets[ticket.client].tags[ticket]
 
     def _take(self) -> list[Part] | float | None:
         """The next batch, or seconds until one may leave (inf: wait for a worker), or None if nothing is queued."""
+        if not self._groups:
+            return None
         now, idle = time.monotonic(), self._batches < self.workers
-        full = {key for key, group in self._groups.items() if self._size(group) >= self.max_batch}
-        oldest_first = sorted(self._groups, key=lambda key: self._groups[key][0].since)
-        if not idle and not full:
-            return math.inf if oldest_first else None
-        for key in oldest_first:
-            # The oldest group goes first. If only full groups were taken, a rare key could wait forever.
-            overdue = self._closed or now - self._groups[key][0].since >= self.max_wait
-            if overdue or key in full:
-                return self._fill(key, self._groups[key], now)
-        return self._groups[oldest_first[0]][0].since + self.max_wait - now if oldest_first else None
+        may_leave, soonest, any_full = [], math.inf, False
+        for key, group in self._groups.items():
+            full = sum(len(ticket.todo) for ticket in group) >= self.max_batch
+            due = min(ticket.since for ticket in group) + self.max_wait
+            any_full, soonest = any_full or full, min(soonest, due)
+            if full or self._closed or due <= now:
+                may_leave.append(key)
+        if not idle and not any_full:
+            return math.inf
+        if not may_leave:
+            return max(0.0, soonest - now)
+        group = self._groups[min(may_leave, key=lambda key: min(map(self._order, self._groups[key])))]
+        return self._fill(group, now) if idle or self._quick(group) else math.inf
 
-    def _size(self, group: deque[Ticket]) -> int:
-        return sum(len(ticket.texts) - ticket.started for ticket in group)
+    def _quick(self, group: dict[Ticket, None]) -> bool:
+        """Whether a batch of this group is so little work that it may be sent ahead of a free worker."""
+        texts = min(self.max_batch, sum(len(ticket.todo) for ticket in group))
+        dearest = max(ticket.costs[ticket.todo[0]] * self._pace_of(ticket.kind) for ticket in group)
+        return texts * dearest <= AHEAD_SECONDS
 
-    def _fill(self, key: Hashable, group: deque[Ticket], now: float) -> list[Part]:
-        turn = max(1, self.max_batch // TURNS_PER_BATCH)
-        room = self.max_batch
-        taken: dict[Ticket, tuple[int, int]] = {}  # its range of texts
-        while room and group:
-            ticket = group.popleft()
-            count = min(turn, room, len(ticket.texts) - ticket.started)
-            first = taken[ticket][0] if ticket in taken else ticket.started
-            taken[ticket] = (first, ticket.started + count)
-            ticket.started += count
-            room -= count
-            if ticket.started < len(ticket.texts):
+    def _fill(self, group: dict[Ticket, None], now: float) -> list[Part]:
+        """A batch of this group's texts: in turns, up to `max_batch` texts or `slice_seconds` of work."""
+        turn, room, seconds = max(1, self.max_batch // TURNS_PER_BATCH), self.max_batch, self.slice_seconds
+        taken: dict[Ticket, list[int]] = {}
+        waiting = [(self._order(ticket), number, ticket) for number, ticket in enumerate(group)]
+        heapq.heapify(waiting)
+        while waiting and room:
+            order, number, ticket = heapq.heappop(waiting)
+            if (current := self._order(ticket)) > order:  # another ticket of its client has had a turn
+                heapq.heappush(waiting, (current, number, ticket))
+                continue
+            spent, count, pace = 0.0, 0, self._pace_of(ticket.kind)
+            while ticket.todo and room and count < turn and spent < self.slice_seconds / TURNS_PER_BATCH:
+                cost = ticket.costs[ticket.todo[0]] * pace
+                if taken and cost > seconds:
+                    room = 0
+                    break
+                taken.setdefault(ticket, []).append(ticket.todo.popleft())
+                room, count, spent, seconds = room - 1, count + 1, spent + cost, seconds - cost
+            self._clients.charge(ticket.client, spent)
+            self._tickets[ticket.client].charge(ticket, spent)
+            if not ticket.todo:
+                self._dequeue(ticket)
+            elif count:
                 ticket.since = now
-                group.append(ticket)
-        if not group:
-            del self._groups[key]
-        for ticket in taken:
+                heapq.heappush(waiting, (self._order(ticket), number, ticket))
+        for ticket, numbers in taken.items():
             ticket.first_start = ticket.first_start or now
             ticket.batches += 1
-        self.queued -= self.max_batch - room
-        return [(ticket, first, last) for ticket, (first, last) in taken.items()]
+            self.queued -= len(numbers)
+        return list(taken.items())
 
     async def _lane(self) -> None:
         while True:
@@ -191,14 +276,16 @@ class Batcher:
             else:
                 self._wakeup.clear()
                 waiting = asyncio.ensure_future(self._wakeup.wait())
-                await asyncio.wait({waiting}, timeout=None if batch == math.inf else batch)
+                await asyncio.wait({waiting}, timeout=batch if batch is not None and batch < math.inf else None)
                 waiting.cancel()
 
     async def _process(self, batch: list[Part]) -> None:
-        """Runs a batch. If it fails, each of its requests is tried again alone, so that one bad request
-        cannot make another one fail."""
+        """Runs a batch. If it is too slow, its texts come back in smaller ones. If it fails, each of its requests is
+        tried again alone, so that one bad request cannot make another one fail."""
         try:
             await self._attempt(batch)
+        except TooSlow as error:
+            self._put_back(batch, error.seconds)
         except Exception as error:
             for part in batch:
                 if len(batch) == 1 and not isinstance(error, WorkerLost):
@@ -206,31 +293,45 @@ class Batcher:
                     continue
                 try:
                     await self._attempt([part])
+                except TooSlow as slow:
+                    self._put_back([part], slow.seconds)
                 except Exception as again:
                     self._fail(part[0], again)
+        for ticket, numbers in batch:
+            self._count(ticket, numbers, -1)
+
+    def _put_back(self, batch: list[Part], seconds: float) -> None:
+        """The texts of a batch that was stopped wait again, for a batch of half the size; a single text fails."""
+        live = [part for part in batch if not part[0].done.done()]
+        if sum(len(numbers) for _, numbers in live) == 1:
+            ticket, (number,) = live[0]
+            self._fail(ticket, TooSlow(seconds, number))
+            return
+        units = sum(ticket.costs[number] for ticket, numbers in live for number in numbers)
+        for ticket, numbers in live:
+            least = 2 * self.slice_seconds / units  # so that half of these texts fill a slice
+            self._pace[ticket.kind] = max(self._pace_of(ticket.kind), least)
+            self._enqueue(ticket, numbers)
 
     async def _attempt(self, batch: list[Part]) -> None:
         live = [part for part in batch if not part[0].done.done()]
-        texts = [text for ticket, first, last in live for text in ticket.texts[first:last]]
+        texts = [ticket.texts[number] for ticket, numbers in live for number in numbers]
         if not texts:
             return
-        begun = time.monotonic()
         self.running += len(texts)
         try:
-            results = await self.run(texts, live[0][0].key)
+            results, seconds = await self.run(texts, live[0][0].key)
         finally:
             self.running -= len(texts)
         if len(results) != len(texts):
             raise RuntimeError(f"{len(texts)} texts gave {len(results)} results")
-        # Batches overlap, so the pace is counted from one batch's return to the next.
-        now = time.monotonic()
-        self._seconds_per_text += 0.2 * ((now - max(begun, self._returned)) / len(texts) - self._seconds_per_text)
-        self._returned = now
-        position = 0
-        for ticket, first, last in live:
-            ticket.results[first:last] = results[position : position + last - first]
-            position += last - first
-            ticket.missing -= last - first
+        units = sum(ticket.costs[number] for ticket, numbers in live for number in numbers)
+        self._learn(live[0][0].kind, seconds / max(units, 1e-9))
+        given = iter(results)
+        for ticket, numbers in live:
+            for number in numbers:
+                ticket.results[number] = next(given)
+            ticket.missing -= len(numbers)
             if not ticket.missing and not ticket.done.done():
                 ticket.done.set_result(ticket.results)
 

@@ -1,16 +1,19 @@
 """A raw HTTP request -> one that is authorized, bounded, counted and logged.
 
-ASGI middleware around the service: request ids, API key, limits on body size and open requests, a timeout for slow
-uploads, JSON errors, Prometheus metrics and one JSON log line per request. Log lines never contain a text.
+ASGI middleware around the service: request ids, API key or Host check, limits on body size and open requests, a timeout
+for slow uploads, JSON errors, Prometheus metrics and one JSON log line per request. Log lines never contain a text.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
+import ipaddress
 import json
 import logging
 import re
+import socket
 import sys
 import time
 import traceback
@@ -21,6 +24,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from pusl.serve.serve_config import ServeConfig
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -30,6 +35,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 log = logging.getLogger("pusl.serve.app")
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 LATENCIES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+PROBES = ("/healthz", "/readyz")
 BODIES_HELD = 16  # largest bodies in memory at once, so that many slow big uploads cannot fill it
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -78,7 +84,15 @@ class Telemetry:
         self.batch_time = Histogram("pusl_batch_seconds", "Time per batch", buckets=LATENCIES, registry=registry)
         self.queued = Gauge("pusl_queue_texts", "Texts waiting for a batch", registry=registry)
         self.restarts = Gauge("pusl_worker_restarts", "Model processes replaced since the start", registry=registry)
+        self.connections = Gauge("pusl_connections", "Open connections", registry=registry)
+        self.closed = Counter(
+            "pusl_connections_closed", "Connections closed by the service", ("reason",), registry=registry
+        )
         self.ready = Gauge("pusl_ready", "1 if the model is loaded and the service accepts requests", registry=registry)
+
+    def connection_closed(self, reason: str) -> None:
+        """The service closed a connection."""
+        self.closed.labels(reason).inc()
 
 
 class Gateway:
@@ -96,10 +110,12 @@ class Gateway:
         max_open: int,
         body_timeout: float,
         refuse: Callable[[], Exception | None] = lambda: None,
+        hosts: frozenset[str] | None = None,
     ) -> None:
         self.app, self.telemetry, self.paths, self.protected = app, telemetry, paths, protected
         self.key = api_key.encode() if api_key else None
         self.max_body, self.max_open, self.body_timeout = max_body, max_open, body_timeout
+        self.hosts = hosts  # names that clients may call the server by; None: any
         self.refuse = refuse  # called before the body is read, so that refusing is cheap under overload
         self.open = 0
         self.held = 0  # bytes of all request bodies in memory
@@ -167,8 +183,10 @@ class Gateway:
             )  # fmt: skip
 
     def _admit(self, path: str, headers: dict[str, bytes]) -> None:
-        if self.open > self.max_open and path not in ("/healthz", "/readyz", "/metrics"):
+        if self.open > self.max_open and path not in (*PROBES, "/metrics"):
             raise Problem(503, "too_many_open", "too many open requests; try again shortly", retry_after=1)
+        if self.hosts is not None and path not in PROBES and not known_host(headers.get("host", b""), self.hosts):
+            raise Problem(421, "wrong_host", "the Host header is not a name of this server; see --allowed-hosts")
         if self.key is None or not path.startswith(self.protected):
             return
         scheme, _, token = headers.get("authorization", b"").partition(b" ")
@@ -215,6 +233,35 @@ class Gateway:
         return replayed
 
 
+def host_names(config: ServeConfig) -> frozenset[str] | None:
+    """The names that a server without a key answers to; None if it answers to any.
+
+    A web page of a stranger can make a browser call this server under the stranger's own name (DNS rebinding), but not
+    under one of these, and not under an IP address.
+    """
+    given = [name.strip().lower() for name in (config.allowed_hosts or "").split(",") if name.strip()]
+    if "*" in given:
+        return None
+    own = [] if config.host in ("127.0.0.1", "localhost", "::1") else [socket.gethostname().lower()]
+    return frozenset({"localhost", config.host.lower(), *own, *given})
+
+
+def known_host(header: bytes, names: frozenset[str]) -> bool:
+    """Whether a Host header is one of the names or an IP address, with or without a port.
+
+    >>> names = frozenset({"localhost"})
+    >>> [known_host(header, names) for header in (b"localhost:80", b"[::1]:80", b"10.0.0.7", b"evil.example")]
+    [True, True, True, False]
+    """
+    host = re.fullmatch(r"(\[[0-9a-f:.]+\]|[^:\[\]/@\s]+)(:\d{1,5})?", header.decode("latin-1").lower())
+    if host is None:
+        return False
+    name = host[1].strip("[]").rstrip(".")
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(name))
+    return name in names
+
+
 async def _answer(problem: Problem, send: Send) -> None:
     headers = [(name.encode(), value.encode()) for name, value in problem.headers().items()]
     body = problem.body()
@@ -236,7 +283,7 @@ class JsonLines(logging.Formatter):
             line["error"] = type(record.exc_info[1]).__name__
             frames = traceback.extract_tb(record.exc_info[2])
             line["at"] = [f"{PurePath(frame.filename).name}:{frame.lineno}" for frame in frames[-6:]]
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line)  # ASCII: a client could send characters that a terminal obeys
 
 
 def set_up_logs(level: str) -> None:

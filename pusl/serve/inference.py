@@ -5,8 +5,12 @@ What a model process of the service computes. It works without the service too.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from pusl.decoding.deadline import time_limit
 
 STRATEGY_HELP = {
     "beam": "One search ranks whole phrases by probability. Fast.",
@@ -24,6 +28,7 @@ class Inference:
         precision: str | None = None,
         device: str = "auto",
         batch_size: int = 32,
+        seconds: float = math.inf,
     ) -> None:
         from pusl.decoding.generator import KeyphraseGenerator
         from pusl.hub import shown_name
@@ -32,7 +37,8 @@ class Inference:
         self.generator = KeyphraseGenerator.from_pretrained(
             model, device=device, precision=precision, universe=universe
         )
-        self.batch_size = batch_size
+        self.batch_size, self.seconds = batch_size, seconds  # seconds: the longest that one answer may take
+        self._clock = time.thread_time if self.device == "cpu" else time.monotonic
         self._warm_up()
 
     def _warm_up(self) -> None:
@@ -44,6 +50,27 @@ class Inference:
             k = int(self.generator.checkpoint.defaults.get("k") or 10)
             for count in (1, self.batch_size):
                 self.generator.generate(["warm up " * 8] * count, k, batch_size=self.batch_size)
+        begun = time.perf_counter()
+        self.generator.generate(["warm up"], 5)
+        self.warm_seconds = time.perf_counter() - begun
+
+    @property
+    def device(self) -> str:
+        """Where the model computes; a fused model computes where its generator does."""
+        engine = self._engine()
+        return str(engine.device) if engine is not None else "cpu"
+
+    @property
+    def precision(self) -> str:
+        """The precision it computes in."""
+        engine = self._engine()
+        return str(engine.precision) if engine is not None else "fp32"
+
+    def _engine(self) -> Any:
+        """The engine of the model, or of the first generator among a fused model's sources; None if it has none."""
+        sources = [getattr(source, "generator", None) for source in getattr(self.generator, "sources", ())]
+        found = [getattr(one, "engine", None) for one in (self.generator, *sources)]
+        return next((engine for engine in found if engine is not None), None)
 
     def info(self) -> dict[str, Any]:
         """The answer of `GET /v1/model`."""
@@ -51,8 +78,9 @@ class Inference:
         from pusl.fusion.fused import FusedGenerator
         from pusl.paradigms import STRATEGIES
 
+        computing = {"device": self.device, "precision": self.precision, "warm_seconds": self.warm_seconds}
         if isinstance(self.generator, FusedGenerator):
-            return {"model": self.name, **self.generator.info()}
+            return {"model": self.name, **self.generator.info(), **computing}
         paradigm = self.generator.paradigm
         return {
             "model": self.name,
@@ -60,8 +88,7 @@ class Inference:
             "strategies": {name: STRATEGY_HELP.get(name, "") for name in STRATEGIES if name in paradigm.strategies},
             "vocabularies": list(VOCABULARIES) if self.generator.universe is not None else ["open"],
             "scores": "log-probability",
-            "device": str(self.generator.engine.device),
-            "precision": self.generator.precision,
+            **computing,
             "defaults": {
                 "k": int(self.generator.checkpoint.defaults.get("k") or 10),
                 "strategy": paradigm.choose_strategy(None),
@@ -73,13 +100,16 @@ class Inference:
     ) -> list[dict[str, Any]]:
         """One dict per text, in order. `known`: the keyphrases that each text already has."""
         chosen = {name: value for name, value in options.items() if value is not None and name != "explain"}
-        found = self.generator.generate(texts, known=known, batch_size=self.batch_size, **chosen)
+        with time_limit(self.seconds, self._clock):
+            found = self.generator.generate(texts, known=known, batch_size=self.batch_size, **chosen)
         results = []
         for text, one in zip(texts, found, strict=True):
             result: dict[str, Any] = {
                 "keyphrases": one.keyphrases, "scores": [round(score, 6) for score in one.scores],
                 "exhausted": one.exhausted,
             }  # fmt: skip
+            if getattr(one, "truncated", False):
+                result["truncated"] = True
             if options.get("explain"):
                 result["marks"] = [_mark(seen) for seen in self.generator.explain(text, one.keyphrases)]
             results.append(result)

@@ -106,9 +106,7 @@ class Connection:
 def make_request(text: str, k: int) -> bytes:
     """The bytes of POST /v1/keyphrases for one text."""
     body = json.dumps({"texts": [text], "k": k}).encode()
-    head = (
-        f"POST /v1/keyphrases HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    )
+    head = f"POST /v1/keyphrases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return head.encode() + b"\r\n\r\n" + body
 
 
@@ -210,7 +208,7 @@ async def is_ready(port: int) -> bool:
     """Whether /readyz says 200."""
     connection = Connection(port)
     try:
-        return (await connection.ask(b"GET /readyz HTTP/1.1\r\nHost: bench\r\n\r\n"))[0] == "200"
+        return (await connection.ask(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n"))[0] == "200"
     except OSError:
         return False
     finally:

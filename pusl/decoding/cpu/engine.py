@@ -24,6 +24,7 @@ from transformers.activations import ACT2FN
 
 from pusl.decoding.cpu.kernels import attend, load_kernels, masked_softmax
 from pusl.decoding.cpu.linear import ROW_MULTIPLE, Linear, make_linear
+from pusl.decoding.deadline import check_time
 
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
 LENGTH_MULTIPLE = 16
@@ -126,6 +127,7 @@ class Pool:
         if longest > self.memory.shape[4]:
             self.memory = self._grown(self.memory, longest)
         for chunk in _chunks([len(text) for text in texts]):
+            check_time()
             places = [slots[i] for i in chunk]
             for layer, member, keys_values in self.engine.encode([texts[i] for i in chunk]):
                 self.memory[layer, :, places[member], :, : keys_values.shape[2]] = keys_values
@@ -277,6 +279,7 @@ class Engine:
             wanted: indices of tokens whose logits are needed.
             chain: whether every query sees all of its item's entries up to its own (no beams).
         """
+        check_time()
         pool.reserve(distance.shape[2])
         # Token 0 is repeated up to a round number of rows; a repeat writes the same values again.
         fill = np.zeros(padded(len(ids), ROW_MULTIPLE), dtype=np.int64)

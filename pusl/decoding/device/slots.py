@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pusl.decoding.deadline import check_time
 from pusl.decoding.device.transfer import to_device
 from pusl.decoding.device.transformer import HIDDEN, DeviceT5
 
@@ -111,6 +112,7 @@ class Slots:
 
         A step that cannot be captured runs kernel by kernel, which is slower and gives the same.
         """
+        check_time()
         self.steps += 1
         if self.t5.device.type != "cuda":
             step()
