@@ -70,10 +70,14 @@ def shared_server() -> Server:
 class Server:
     """`pusl serve` as a user starts it: another process, a free port, logs in a file."""
 
-    def __init__(self, model: Path, *flags: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, model: Path, *flags: str, environment: dict[str, str] | None = None, descriptors: int | None = None
+    ) -> None:
         self.log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed in stop)
         command = [sys.executable, "-m", "pusl", "serve", "--model", str(model), "--port", "0"]
         command += ["--threads", "1", *flags]
+        if descriptors is not None:
+            command = ["sh", "-c", f'ulimit -n {descriptors} && exec "$@"', "sh", *command]
         settings = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True, env=settings)
         assert self.process.stdout

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pusl.serve.batching import Batcher, Closed, QueueFull, WorkerLost
+from pusl.serve.batching import Batcher, Closed, QueueFull, TooSlow, WorkerLost
 
 pytestmark = pytest.mark.slow  # waits on purpose
 
@@ -124,6 +124,77 @@ def test_what_could_not_be_answered_in_time_is_refused_at_once() -> None:
         assert not batcher.full()  # the queue is through: the next one is welcome
 
     running(Recorder(0.2), body, max_batch=2, max_wait=0.001, max_delay=0.5)
+
+
+def test_a_small_request_is_welcome_behind_a_huge_one() -> None:
+    async def body(batcher: Batcher) -> None:
+        await batcher.submit(["a", "b"], "key").done  # 0.05 s a text
+        huge = batcher.submit(["c"] * 100, "key")  # 5 s of work; none may wait longer than 0.5 s
+        await asyncio.sleep(0)
+        begun = time.monotonic()
+        small = batcher.submit(["d"], "key")
+        with pytest.raises(QueueFull):
+            batcher.submit(["e"] * 50, "key")
+        await small.done
+        assert time.monotonic() - begun < 0.45 and not huge.done.done()
+        assert batcher.cancel(huge) > 80
+
+    running(Recorder(0.1), body, max_batch=2, max_wait=0.001, max_delay=0.5)
+
+
+def test_clients_take_turns_whatever_number_of_requests_they_send() -> None:
+    run = Recorder(0.01)
+
+    async def body(batcher: Batcher) -> None:
+        greedy = [batcher.submit([f"g{i}"], i, client="greedy") for i in range(40)]
+        await asyncio.sleep(0.025)
+        modest = [batcher.submit([f"m{i}"], i, client="modest") for i in range(3)]
+        await asyncio.gather(*(ticket.done for ticket in modest))
+        assert sum(ticket.done.done() for ticket in greedy) < 15
+        await asyncio.gather(*(ticket.done for ticket in greedy))
+
+    running(run, body, max_batch=4, max_wait=0)
+
+
+def test_batches_are_cut_by_cost() -> None:
+    sizes: list[int] = []
+
+    async def run(texts: list[str], key: Any) -> tuple[list[Any], float]:
+        sizes.append(len(texts))
+        return texts, 0.1 * len(texts) * int(key)  # 0.1 s a unit
+
+    async def body(batcher: Batcher) -> None:
+        batcher.seconds_per_unit = 0.1
+        await batcher.submit(["x"] * 40, "1", costs=[1.0] * 40).done
+        assert sizes == [10, 10, 10, 10]  # a slice is a second
+        sizes.clear()
+        await batcher.submit(["x"] * 4, "30", costs=[30.0] * 4).done
+        assert sizes == [1, 1, 1, 1]  # and at least one text
+
+    running(run, body, max_batch=32, max_wait=0)
+
+
+def test_a_batch_that_was_too_slow_comes_back_in_halves_and_only_a_slow_text_fails() -> None:
+    sizes: list[int] = []
+
+    async def run(texts: list[str], key: Any) -> tuple[list[Any], float]:
+        sizes.append(len(texts))
+        if len(texts) > 4 or "slow" in texts:
+            raise TooSlow(2.0)
+        return texts, 0.01
+
+    async def body(batcher: Batcher) -> None:
+        batcher.seconds_per_unit = 1e-6
+        texts = [f"t{i}" for i in range(16)]
+        assert await batcher.submit(texts, "key").done == texts
+        assert sizes[:3] == [16, 8, 4] and len(sizes) < 12
+        with pytest.raises(TooSlow) as slow:
+            await batcher.submit(["a", "b", "slow"], "other").done
+        assert slow.value.text == 2
+        assert batcher.queued == batcher.running == 0
+        assert batcher.retry_after() == 1
+
+    running(run, body, max_batch=32, max_wait=0)
 
 
 def test_a_canceled_ticket_is_never_started() -> None:

@@ -222,7 +222,7 @@ async def _outcome(ticket: Ticket, service: Service, request: Request) -> list[A
     except TooSlow as error:
         raise Problem(
             422, "too_slow",
-            f"texts.{error.text}: needs more than {error.seconds:g} s of work; lower k or num_beams, or shorten it",
+            f"texts.{error.text}: needs more than {error.seconds:.2g} s of work; lower k or num_beams, or shorten it",
         ) from None  # fmt: skip
     except InputError as error:
         raise Problem(422, "invalid", str(error)) from None

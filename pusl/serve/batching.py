@@ -65,6 +65,7 @@ class Ticket:
     since: float  # arrival or last turn; a batch leaves when its oldest ticket has waited long enough
     results: list[Any] = field(default_factory=list)
     todo: deque[int] = field(default_factory=deque)  # texts that no batch holds
+    units: float = 0.0  # cost of those
     missing: int = 0  # texts without a result so far
     first_start: float | None = None
     batches: int = 0
@@ -130,10 +131,11 @@ class Batcher:
         """Accepts all texts or none; `ticket.done` will hold their results in order."""
         if self._closed:
             raise Closed
-        if self.full(len(texts)):
+        costs, kind = costs or [1.0] * len(texts), kind or key
+        if self.full(len(texts), sum(costs) * self._pace_of(kind)):
             raise QueueFull(self.retry_after())
         now, done = time.monotonic(), asyncio.get_running_loop().create_future()
-        ticket = Ticket(texts, key, costs or [1.0] * len(texts), kind or key, client, done, now, now)
+        ticket = Ticket(texts, key, costs, kind, client, done, now, now)
         ticket.results, ticket.missing = [None] * len(texts), len(texts)
         if not texts:
             ticket.done.set_result([])
@@ -149,13 +151,22 @@ class Batcher:
             self._count(ticket, ticket.todo, -1)
             self.queued -= left
             ticket.todo.clear()
+            ticket.units = 0.0
             self._dequeue(ticket)
         return left
 
-    def full(self, texts: int = 1) -> bool:
-        """Whether `texts` more would exceed the queue's length or could not be done within `max_delay`."""
-        late = self.queued > 0 and self._seconds_to_empty() > self.max_delay
-        return late or self.queued + texts > self.max_queue
+    def full(self, texts: int = 1, seconds: float | None = None) -> bool:
+        """Whether `texts` more would exceed the queue's length or, with so much work, wait longer than `max_delay`.
+
+        Since all take turns, a ticket waits for no more of another's work than it brings itself.
+        """
+        if self.queued + texts > self.max_queue:
+            return True
+        own = self.seconds_per_unit if seconds is None else seconds
+        left = [ticket.units * self._pace_of(ticket.kind) for group in self._groups.values() for ticket in group]
+        running = self._seconds_to_empty() * self.workers - sum(left)
+        wait = (running + sum(min(seconds, own) for seconds in left)) / self.workers
+        return self.queued > 0 and wait > self.max_delay
 
     def retry_after(self) -> int:
         """Seconds until the queue should be empty, rounded up; 1 to 60."""
@@ -184,6 +195,7 @@ class Batcher:
     def _enqueue(self, ticket: Ticket, numbers: Sequence[int] | range) -> None:
         """These texts wait, before others of the ticket."""
         ticket.todo.extendleft(reversed(numbers))
+        ticket.units += sum(ticket.costs[number] for number in numbers)
         self._groups.setdefault(ticket.key, {})[ticket] = None
         self._clients.join(ticket.client)
         self._tickets.setdefault(ticket.client, Turns()).join(ticket)
@@ -248,6 +260,7 @@ class Batcher:
                 if taken and cost > seconds:
                     room = 0
                     break
+                ticket.units -= ticket.costs[ticket.todo[0]]
                 taken.setdefault(ticket, []).append(ticket.todo.popleft())
                 room, count, spent, seconds = room - 1, count + 1, spent + cost, seconds - cost
             self._clients.charge(ticket.client, spent)

@@ -28,6 +28,7 @@ from pusl_eval.files import InputError
 
 HEADER_SECONDS = 10.0
 HEADER_BYTES = 32 * 1024  # of the request line and all headers
+DISCARDED_BYTES = 1 << 20  # read and thrown away while a refusal is on its way
 PIPELINED = 16  # requests that may wait behind the one being answered, on one connection
 PRIVATE_FILES = 48  # descriptors for everything but clients: the log, the event loop, pipes to model processes
 FEWEST = 16  # connections that a service needs to be one
@@ -61,6 +62,7 @@ class Connection(HttpToolsProtocol):
         self._in_headers = False
         self._header_bytes = 0
         self._ending = False
+        self._discarded = 0
         if len(self.connections) > self.room.most:
             if not self.room.waiting:
                 self.refuse(503, "too_many_connections", "too many connections; try again shortly", linger=0)
@@ -77,6 +79,9 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Some bytes; headers that grow beyond the limit end the connection."""
         if self._ending:
+            self._discarded += len(data)
+            if self._discarded > DISCARDED_BYTES:
+                self.transport.abort()
             return
         before = self._in_headers
         self._header_bytes = self._header_bytes + len(data) if before else 0

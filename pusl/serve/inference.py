@@ -10,12 +10,16 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pusl.decoding.deadline import time_limit
+from pusl.decoding.deadline import Clock, time_limit
 
 STRATEGY_HELP = {
     "beam": "One search ranks whole phrases by probability. Fast.",
     "sequence": "One phrase after the other: each is the best one not given yet.",
 }
+
+
+WARM_TEXT = "warm up " * 128
+USUAL_TIMES = 3  # a text may always take this many times what a text with the defaults takes, however slow the model is
 
 
 class Inference:
@@ -38,7 +42,8 @@ class Inference:
             model, device=device, precision=precision, universe=universe
         )
         self.batch_size, self.seconds = batch_size, seconds  # seconds: the longest that one answer may take
-        self._clock = time.thread_time if self.device == "cpu" else time.monotonic
+        self.usual_seconds = 0.0  # what a long text takes with the model's defaults
+        self._clock: Clock = time.thread_time if self.device == "cpu" else time.monotonic
         self._warm_up()
 
     def _warm_up(self) -> None:
@@ -50,9 +55,10 @@ class Inference:
             k = int(self.generator.checkpoint.defaults.get("k") or 10)
             for count in (1, self.batch_size):
                 self.generator.generate(["warm up " * 8] * count, k, batch_size=self.batch_size)
-        begun = time.perf_counter()
-        self.generator.generate(["warm up"], 5)
-        self.warm_seconds = time.perf_counter() - begun
+        begun = self._clock()
+        self.generator.generate([WARM_TEXT], int(self.info()["defaults"]["k"]))
+        self.usual_seconds = self._clock() - begun
+        self.seconds = max(self.seconds, USUAL_TIMES * self.usual_seconds)
 
     @property
     def device(self) -> str:
@@ -78,7 +84,7 @@ class Inference:
         from pusl.fusion.fused import FusedGenerator
         from pusl.paradigms import STRATEGIES
 
-        computing = {"device": self.device, "precision": self.precision, "warm_seconds": self.warm_seconds}
+        computing = {"device": self.device, "precision": self.precision}
         if isinstance(self.generator, FusedGenerator):
             return {"model": self.name, **self.generator.info(), **computing}
         paradigm = self.generator.paradigm

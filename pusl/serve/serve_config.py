@@ -31,7 +31,9 @@ class ServeConfig:
     max_chars: int = option(20_000, "characters per text", minimum=1)
     max_body_mib: float = option(4.0, "largest request body, in MiB", minimum=0.001)
     max_cost: int = option(20_000, "largest cost of a request: texts x beams, times k under `sequence`", minimum=1)
-    max_seconds: float = option(2.0, "processor seconds that one text may take, and so delay others", minimum=0.05)
+    max_seconds: float = option(
+        1.5, "processor seconds that a text may take (or three times what the model's defaults take)", minimum=0.05
+    )
     max_open: int = option(2048, "open requests; above that the answer is 503", minimum=1)
     max_connections: int = option(2048, "open connections; above that the longest idle one is closed", minimum=16)
     idle_timeout: float = option(30.0, "seconds until an idle connection is closed", minimum=1)

@@ -16,7 +16,9 @@ from typing import Any
 
 from pusl.devices import gpu_count, resolve_device, worker_environment
 from pusl.serve.batching import Batcher, Closed, QueueFull, Ticket, WorkerLost
+from pusl.serve.costs import text_costs, units_per_text
 from pusl.serve.gateway import Problem, Telemetry
+from pusl.serve.inference import WARM_TEXT
 from pusl.serve.serve_config import ServeConfig
 from pusl.serve.worker import TextWithKnown, Worker
 
@@ -25,7 +27,6 @@ STOP_SECONDS = 10.0  # for batches under way after the last request has ended
 WATCH_SECONDS = 0.5  # between two looks at the model processes
 PING_SECONDS = 2.0  # of silence, after which an idle model process is asked for a sign of life
 SILENT_SECONDS = 5.0  # without an answer: the process is not ready, and an idle one soon replaced
-UNITS_OF_WARM_UP = 7.0  # cost of the request that the worker times (see costs.py)
 
 
 class Service:
@@ -57,15 +58,16 @@ class Service:
         self.batcher = Batcher(
             self._run, max_batch=config.max_batch, max_wait=config.max_wait_ms / 1000, max_queue=config.max_queue,
             max_delay=config.timeout, workers=config.workers, ahead=config.workers,
-            slice_seconds=config.max_seconds / 2,
         )  # fmt: skip
         self.batcher.start()
         self.telemetry.queued.set_function(lambda: self.batcher.queued)
         self.telemetry.restarts.set_function(lambda: sum(max(0, worker.restarts) for worker in self.workers))
         self.telemetry.ready.set_function(lambda: self.status() == "ready")
         # The first worker starts alone: it may have to build the universe's index, which the others then load.
-        self.info = dict(await self.workers[0].start())
-        self.batcher.seconds_per_unit = self.info.pop("warm_seconds") / UNITS_OF_WARM_UP
+        self.info = await self.workers[0].start()
+        first = self.workers[0]
+        units = text_costs([WARM_TEXT], units_per_text(self.info["defaults"]))[0]
+        self.batcher.seconds_per_unit, self.batcher.slice_seconds = first.usual / units, first.limit / 2
         await asyncio.gather(*(worker.start() for worker in self.workers[1:]))
         for worker in self.workers * 2:  # twice: a worker computes one batch while the next waits in its pipe
             self._idle.put_nowait(worker)

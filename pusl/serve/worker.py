@@ -46,6 +46,7 @@ class Worker:
     ) -> None:
         self.settings, self.hang_after, self.environment = dict(settings), hang_after, dict(environment or {})
         self.info: dict[str, Any] = {}
+        self.usual, self.limit = 0.0, math.inf  # seconds that a text with the defaults takes, that any may take
         self.restarts = -1
         self.heard = 0.0  # when it last answered, or was asked after a silence
         self.attended = False  # the service is looking after it
@@ -88,7 +89,8 @@ class Worker:
         if "error" in hello:
             await self.stop()
             raise InputError(hello["error"]) if hello["kind"] == "input" else WorkerError(hello["error"])
-        self.info, self._loaded, self.heard = hello["ready"], True, time.monotonic()
+        self.info, self.usual, self.limit = hello["ready"], hello["usual"], hello["limit"]
+        self._loaded, self.heard = True, time.monotonic()
         return self.info
 
     async def ask(
@@ -174,7 +176,7 @@ def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: Binary
         from pusl.serve.inference import Inference
 
         model = Inference(**settings)
-        send({"ready": model.info()})
+        send({"ready": model.info(), "usual": model.usual_seconds, "limit": model.seconds})
     except InputError as error:
         send({"error": str(error), "kind": "input"})
         return
