@@ -46,7 +46,7 @@ def bounds(requirements: list[str]) -> dict[str, str]:
 
 MAIN, EVAL = project("."), project("eval")
 EXTRAS = {name: bounds(listed) for name, listed in MAIN["optional-dependencies"].items()}
-CORE, RUN = bounds(MAIN["dependencies"]), ("baselines", "serve", "ray")
+CORE, RUN = bounds(MAIN["dependencies"]), ("baselines", "serve", "ray", "rdf")
 ALL = CORE.keys() | {name for extra in RUN for name in EXTRAS[extra]}
 
 

@@ -17,6 +17,17 @@ class InputError(ValueError):
     """The user's input or flags are wrong: one or two lines, exit code 2."""
 
 
+def needs_extra(what: str, package: str, extra: str) -> InputError:
+    """The error for a package that is not installed, with a command for both ways of installing PUSL.
+
+    >>> print(needs_extra("pusl serve", "fastapi", "serve"))
+    pusl serve needs fastapi: pip install 'pusl[serve]' (in a checkout: pip install -e '.[serve]')
+    """
+    return InputError(
+        f"{what} needs {package}: pip install 'pusl[{extra}]' (in a checkout: pip install -e '.[{extra}]')"
+    )
+
+
 def exit_code(command: Callable[[], int | None], name: str) -> int:
     """Runs a command. What the user can fix becomes one or two lines on stderr, never a traceback."""
     try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pusl_eval.columns import STANDARD, BadRecord, Columns, ItemFields, columns_of
+from pusl_eval.concepts import is_vocabulary, read_concepts
 from pusl_eval.files import InputError, Row, kind_of, read_lines, read_rows, type_name
 
 _ONLY_STRINGS = frozenset((str,))
@@ -108,8 +109,12 @@ def read_label_file(path: str | Path) -> Iterator[str]:
     """Streams the phrases of a universe or label-space file, blanks left out.
 
     A file of another ending than .jsonl, .parquet, .csv or .tsv holds one phrase per line; the others
-    hold rows with a `keyphrases` list (an example file will do) or one `keyphrase` each.
+    hold rows with a `keyphrases` list (an example file will do) or one `keyphrase` each. Of a SKOS or
+    Annif vocabulary (`pusl_eval.concepts`) the preferred labels are taken.
     """
+    if is_vocabulary(path):
+        yield from (concept.label for concept in read_concepts(path))
+        return
     try:
         kind_of(path)
     except InputError:

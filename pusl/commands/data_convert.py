@@ -1,17 +1,46 @@
-"""Turn XMC repository files, interaction logs, Hugging Face datasets or tables into examples.
+"""Turn other people's files into examples, and examples or predictions into
+what other tools load. The structure of the source tells what it is; --format
+says it where it does not.
 
-  xmc     trn.json(.gz) with lbl.json(.gz) beside it: raw text of the XMC repository
-  libsvm  a label file `l1,l2 f:v ...` or `l:v ...` with --texts and --labels, one per line
-  log     item id, text, query and count in columns: added up to keyphrases with counts
-  hf      a dataset folder, or the name of a dataset of the Hugging Face hub
-  table   JSONL, Parquet, CSV or TSV with a text and a list column
+sources (--format):
+  xmc           trn.json(.gz) of the XMC repository, lbl.json(.gz) beside it
+  libsvm        label file `l1,l2 f:v ...` or `l:v ...`, --texts and --labels
+  log           item id, text, query and count in columns, added up
+  hf            a dataset folder, or a dataset of the Hugging Face hub
+  table         JSONL, Parquet, CSV or TSV with a text and a list column
+  predictions   what `pusl generate` writes
+  annif         a corpus of Annif: TSV, CSV, JSONL, or a folder of texts
+  label-studio  an export of Label Studio, JSON or JSON-MIN
+  elasticsearch bulk NDJSON of Elasticsearch or OpenSearch
+  vespa         a feed of Vespa, one JSON operation per line
+  vocabulary    SKOS (.ttl, .nt, .rdf) or Annif's vocabulary (.tsv, .csv);
+                --to .txt (a universe), .tsv, .jsonl, .ttl, .nt or .rdf
+
+targets (--to-format): rows (the default), annif, label-studio, elasticsearch
+(OpenSearch too) and vespa.
 
 examples:
   pusl data convert LF-AmazonTitles/trn.json.gz --to train.jsonl.gz
-  pusl data convert train_X_Y.txt --to train.jsonl --texts train.txt --labels labels.txt
-  pusl data convert clicks.parquet --to train.jsonl --id-column sku --text-column title --min-count 2
-  pusl data convert user/keyphrases --to train.jsonl --format hf --split train --keyphrases-column tags
-  pusl data convert items.csv --to items.jsonl --text-template "{title}. {body}" --keyphrases-column tags --separator ,
+  pusl data convert train_X_Y.txt --to train.jsonl --texts train.txt \\
+      --labels labels.txt
+  pusl data convert clicks.parquet --to train.jsonl --id-column sku \\
+      --text-column title --min-count 2
+  pusl data convert user/keyphrases --to train.jsonl --format hf \\
+      --split train --keyphrases-column tags
+  pusl data convert items.csv --to items.jsonl --keyphrases-column tags \\
+      --text-template "{title}. {body}" --separator , --duplicates merge
+  pusl data convert yso.ttl --to universe.txt --language en
+  pusl data convert train.tsv --to train.jsonl --vocabulary yso.ttl \\
+      --language en
+  pusl data convert pusl.jsonl --to mapped.jsonl --vocabulary yso.ttl \\
+      --language en
+  pusl data convert pusl.jsonl --to tasks.json --to-format label-studio \\
+      --texts items.jsonl
+  pusl data convert export.json --to test.jsonl --format label-studio
+  pusl data convert pusl.jsonl --to bulk.ndjson --index shop \\
+      --to-format elasticsearch
+  pusl data convert pusl.jsonl --to feed.jsonl --to-format vespa \\
+      --namespace shop --document-type product
 """
 
 from __future__ import annotations
@@ -28,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from pusl.data.convert import ConvertConfig
 
     parser.add_argument("source", metavar="SRC", help="file, folder, or name of a dataset")
-    parser.add_argument("--to", required=True, metavar="FILE", help="example file to write (.jsonl, .jsonl.gz, ...)")
+    parser.add_argument("--to", required=True, metavar="FILE", help="file to write (.jsonl, .jsonl.gz, .parquet, ...)")
     add_force(parser)
     add_flags(parser, ConvertConfig)
     add_columns(parser)
@@ -42,6 +71,7 @@ def run(args: argparse.Namespace) -> None:
     report = convert(args.source, args.to, build(ConvertConfig, args), build(Columns, args), args.force)
     for warning in report.warnings:
         print(f"pusl: {args.source}: {warning}", file=sys.stderr)
-    print(f"{args.to}: {report.written:,} items with {report.labels:,} keyphrases (read as {report.format})")
+    things = "concepts with {:,} labels" if report.format == "vocabulary" else "items with {:,} keyphrases"
+    print(f"{args.to}: {report.written:,} {things.format(report.labels)} (read as {report.format})")
     for what, count in report.notes.items():
         print(f"  {count:,} {what}")

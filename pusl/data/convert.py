@@ -1,83 +1,86 @@
-"""Other people's files -> examples.
+"""Other people's files -> examples, and examples or predictions -> other people's files.
 
-Five sources: the raw text of the XMC repository, label files in libsvm form, interaction logs, Hugging
-Face datasets, and tables with a list column. All are read in one pass and written as they are read,
-except logs, whose (item, query) pairs have to be added up first.
+Every source is read in one pass and written as it is read. Exceptions: logs, whose (item, query) pairs have to be
+added up first, `--duplicates merge`, and vocabularies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-from pusl.config import check, option
+from pusl.config import check
 from pusl.data import duplicates
+from pusl.data.annif import looks_like_annif, read_corpus, write_corpus
+from pusl.data.convert_config import FORMATS, ConvertConfig, Report
+from pusl.data.interactions import read_log
+from pusl.data.json_stream import is_json_list
+from pusl.data.label_studio import looks_like_tasks, read_tasks, write_tasks
+from pusl.data.search_feeds import is_bulk, is_feed, read_bulk, read_vespa, write_feed
 from pusl.data.sniff import sniff
-from pusl.examples import Columns, Example, SeenIds, read_examples, render_text, write_examples
-from pusl_eval.columns import ItemFields, choose_ids, missing_column
-from pusl_eval.files import InputError, Row, check_input, check_output, kind_of, read_lines, read_rows
-from pusl_eval.normalize import collapse, distinct, normalize
+from pusl.data.vocabularies import convert_vocabulary, to_preferred
+from pusl.data.xmc import read_libsvm, read_xmc
+from pusl.examples import Columns, Example, SeenIds, examples_of, read_examples
+from pusl_eval.columns import ItemFields, choose_ids
+from pusl_eval.concepts import Thesaurus, is_vocabulary
+from pusl_eval.files import InputError, Row, check_output, is_url, kind_of, read_rows, write_rows
+from pusl_eval.normalize import collapse, distinct_forms
+from pusl_eval.records import parse_prediction
 
+__all__ = ["ConvertConfig", "Report", "convert", "guess_format"]
 SEPARATORS = (";", ",")  # looked for in keyphrases that may be whole lists
 TWICE = f"{duplicates.FIX}, or --number-ids"
-FORMATS = ("auto", "xmc", "libsvm", "log", "hf", "table")
-
-
-@dataclass(frozen=True)
-class ConvertConfig:
-    """What the source is and where its parts are."""
-
-    format: str = option("auto", "what the source is; auto looks at it", choices=FORMATS)
-    labels: str | None = option(
-        None, "xmc, libsvm: label names, lbl.json(.gz) or one name per line (default: lbl.json beside the source)"
-    )
-    texts: str | None = option(None, "libsvm: the items' texts, one per line")
-    query_column: str = option("query", "log: column that holds the query")
-    count_column: str = option("count", "log: column that holds the interactions; without it a row counts as one")
-    min_count: int = option(1, "log: skip queries with fewer interactions with an item", minimum=1)
-    split: str | None = option(None, "hf: split of the dataset, e.g. train")
-    config_name: str | None = option(None, "hf: configuration (subset) of the dataset")
-    streaming: bool = option(False, "hf: stream from the hub instead of downloading first")
-    number_ids: bool = option(False, "use row numbers as ids, as is done without an id column")
-    drop_unlabeled: bool = option(False, "skip items without keyphrases")
-    duplicates: str = option("error", duplicates.HELP, choices=duplicates.WAYS)
-
-
-@dataclass
-class Report:
-    """What came of a conversion."""
-
-    format: str = ""
-    written: int = 0
-    labels: int = 0
-    notes: dict[str, int] = field(default_factory=dict)  # what was left out or mended -> how often
-    warnings: list[str] = field(default_factory=list)  # what was guessed, and what looks wrong
-
-    def note(self, what: str) -> None:
-        """Counts one more of it."""
-        self.notes[what] = self.notes.get(what, 0) + 1
+PARALLEL = ("scores", "probabilities")  # lists of a prediction with one value per keyphrase
+Readers = dict[str, Callable[[str, ConvertConfig, Columns, Report], Iterator[Example]]]
 
 
 def convert(
     source: str, to: str | Path, config: ConvertConfig, columns: Columns | None = None, force: bool = False
 ) -> Report:
-    """Converts `source` to the example file `to`."""
+    """Converts `source` to the file `to`."""
     check(config)
-    check_output(to, force)
-    kind_of(to)
-    columns, report = columns or Columns(), Report(config.format)
-    if config.format in ("auto", "log", "table") and _is_table(source):
-        columns = sniff(source, columns, report.warnings)
+    columns, report = columns or Columns(), Report(config.format, config.to_format)
+    if not (config.to_format == "annif" and not Path(to).suffix):  # a folder
+        check_output(to, force)
     if config.format == "auto":
-        report.format = guess_format(source, config, columns)
-    readers = {"xmc": _xmc, "libsvm": _libsvm, "log": _log, "hf": _hf, "table": _table}
+        report.format, columns = guess_format(source, config, columns, report.warnings)
+    elif config.format in ("log", "table") and _is_table(source):
+        columns = sniff(source, columns, report.warnings)
+    if report.format == "vocabulary":
+        convert_vocabulary(source, to, config, report, force)
+        return report
+    if config.to_format == "rows":
+        kind_of(to)
+    readers: Readers = {
+        "xmc": read_xmc, "libsvm": read_libsvm, "log": read_log, "hf": _hf, "table": _table,
+        "predictions": _predictions, "annif": read_corpus, "label-studio": read_tasks, "elasticsearch": _feed,
+        "vespa": _feed,
+    }  # fmt: skip
     examples = readers[report.format](source, config, columns, report)
     if config.duplicates != "error":
         examples = duplicates.resolve(examples, config.duplicates, report.note)
-    write_examples(to, _clean(examples, source, config, report), force)
+    if config.vocabulary and report.format != "annif":  # which asks the vocabulary itself
+        examples = to_preferred(examples, Thesaurus.read(config.vocabulary, config.language), report)
+    if config.to_format == "label-studio":
+        examples = _with_texts(examples, source, config, columns)
+    examples = _clean(examples, source, config, report)
+    if config.to_format == "annif":
+        write_corpus(to, examples, config, report, force)
+    elif config.to_format == "label-studio":
+        write_tasks(to, examples, config, report, force)
+    elif config.to_format in ("elasticsearch", "vespa"):
+        write_feed(to, map(_row, examples), config, report, force)
+    else:
+        write_rows(to, map(_row, examples), force)
     return report
+
+
+def _row(example: Example) -> Row:
+    """The item as a row; a prediction has no text."""
+    row = example.to_row()
+    if not example.text:
+        del row["text"]
+    return row
 
 
 def _is_table(source: str) -> bool:
@@ -88,27 +91,49 @@ def _is_table(source: str) -> bool:
         return False
 
 
-def guess_format(source: str, config: ConvertConfig, columns: Columns) -> str:
-    """What the source looks like, by its content."""
+def guess_format(source: str, config: ConvertConfig, columns: Columns, warnings: list[str]) -> tuple[str, Columns]:
+    """What the source is, by its structure, and the columns with how a table is written."""
     path = Path(source)
     if path.is_dir():
         if any(path.glob("lbl*.json*")):
             raise InputError(f"{source}: is a folder of XMC files. Name one, such as {path / 'trn.json.gz'}")
-        return "hf"
-    if not path.exists():
+        return "annif" if looks_like_annif(path) else "hf", columns
+    if not path.exists() and not is_url(source):
         raise InputError(f"{source}: no such file. A dataset of the Hugging Face hub needs --format hf")
-    if config.texts is not None:
-        return "libsvm"
+    if config.texts is not None and config.to_format != "label-studio":
+        return "libsvm", columns
+    if is_vocabulary(source):
+        return "vocabulary", columns
     try:
-        kind_of(path)
+        kind = kind_of(path)
     except InputError:
         raise InputError(
             f"{source}: cannot tell what this is. Pass --format {', '.join(FORMATS[1:-1])} or {FORMATS[-1]}"
         ) from None
+    if kind == "jsonl" and is_json_list(source):
+        if looks_like_tasks(source):
+            return "label-studio", columns
+        raise InputError(f"{source}: is a JSON list; expected one object per line. A JSON-MIN export of Label Studio "
+                         "needs --format label-studio")  # fmt: skip
+    if looks_like_annif(path):
+        return "annif", columns
+    if kind in ("csv", "tsv"):
+        columns = sniff(source, columns, warnings)
     _, first = next(read_rows(path, raw=True, dialect=columns.dialect), (0, {}))
+    return _format_of(first, kind, config, columns), columns
+
+
+def _format_of(first: Row, kind: str, config: ConvertConfig, columns: Columns) -> str:
+    """The format that a first row shows."""
+    if kind == "jsonl" and (is_bulk(first) or is_feed(first)):
+        return "elasticsearch" if is_bulk(first) else "vespa"
     if "target_ind" in first:
         return "xmc"
-    return "log" if config.query_column in first and columns.keyphrases_column not in first else "table"
+    if columns.keyphrases_column not in first:
+        return "log" if config.query_column in first else "table"
+    foreign = config.to_format != "rows" or config.vocabulary is not None
+    textless = columns.text_column not in first and columns.text_template is None
+    return "predictions" if textless and ("scores" in first or foreign) else "table"
 
 
 def _clean(examples: Iterator[Example], source: str, config: ConvertConfig, report: Report) -> Iterator[Example]:
@@ -120,7 +145,7 @@ def _clean(examples: Iterator[Example], source: str, config: ConvertConfig, repo
         ids += 1
         if seen.add(example.id):
             raise InputError(f"{source}: an id occurs twice ({example.id!r} or one shortly before){TWICE}")
-        if not example.text.strip():
+        if not example.text.strip() and not report.textless:
             report.note("items with a blank text left out")
             continue
         _collapse(example, report)
@@ -138,170 +163,76 @@ def _clean(examples: Iterator[Example], source: str, config: ConvertConfig, repo
 
 
 def _collapse(example: Example, report: Report) -> None:
-    """Repeats of a keyphrase become one; their counts are added."""
-    before = len(example.keyphrases)
+    """Repeats of a keyphrase become one; their counts are added, of their scores the first stays."""
+    kept = list(distinct_forms(example.keyphrases).values())
+    lost = len(example.keyphrases) - len(kept)
+    if not lost:
+        return
+    for name in PARALLEL:
+        if isinstance(example.extra.get(name), list) and len(example.extra[name]) == len(example.keyphrases):
+            example.extra[name] = [example.extra[name][position] for position in kept]
     if example.counts is None:
-        example.keyphrases = distinct(example.keyphrases)
+        example.keyphrases = [example.keyphrases[position] for position in kept]
     else:
         example.keyphrases, example.counts = collapse(example.keyphrases, example.counts)
-    for _ in range(before - len(example.keyphrases)):
+    for _ in range(lost):
         report.note("repeated keyphrases collapsed")
 
 
-# --- XMC repository -------------------------------------------------------------------------------
+def _predictions(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
+    """A file of predictions: id, keyphrases and what else its rows have, without texts."""
+    yield from _textless(read_rows(source), source, report)
 
 
-def _xmc(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
-    """`trn.json`: one object per line with uid, title, content and the label numbers target_ind."""
-    path = check_input(source)
-    names = _label_names(_beside(path, config))
-    fields = ItemFields(columns, table=False)
-    for number, row in read_rows(path, kind="jsonl"):
-        targets = row.get("target_ind")
-        if not isinstance(targets, list) or not all(type(target) is int for target in targets):
-            raise InputError(f"{path}:{number}: 'target_ind' must be a list of label numbers; is this an XMC file?")
-        if columns.text_template:
-            text = render_text(row, fields, path, number)
-        else:
-            title, content = (str(row.get(name) or "").strip() for name in ("title", "content"))
-            text = f"{title}. {content}" if title and content else title or content
-        item = str(number) if config.number_ids or row.get("uid") is None else str(row["uid"])
-        yield Example(item, text, _names(targets, names, path, number))
+def _textless(rows: Iterable[tuple[int, Row]], source: str, report: Report) -> Iterator[Example]:
+    report.textless = True
+    for number, row in rows:
+        found = parse_prediction(row, source, number)
+        extra = dict(found.extra)
+        if found.scores is not None:
+            extra = {"scores": found.scores, **extra}
+        if found.exhausted:
+            extra["exhausted"] = True
+        yield Example(found.id, "", found.keyphrases, extra=extra)
 
 
-def _beside(path: Path, config: ConvertConfig) -> Path:
-    if config.labels:
-        return check_input(config.labels)
-    for name in ("lbl.json", "lbl.json.gz", "lbl.raw.json", "lbl.raw.json.gz"):
-        if (path.parent / name).is_file():
-            return path.parent / name
-    raise InputError(f"{path}: no lbl.json(.gz) beside it. Name the file of label names with --labels")
-
-
-def _label_names(path: Path) -> list[str]:
-    """Label names by number: the titles of lbl.json, or one name per line."""
-    as_json = path.name.lower().removesuffix(".gz").endswith((".json", ".jsonl"))
-    if not as_json:
-        names = [line.strip() for _, line in read_lines(path)]
+def _feed(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
+    """Documents of a search engine's feed: examples where they have texts, else predictions."""
+    rows = read_bulk(source, report) if report.format == "elasticsearch" else read_vespa(source, report)
+    first = next(rows, None)
+    if first is None:
+        raise InputError(f"{source}: has no document")
+    everything = _chain(first, rows)
+    if columns.text_template is None and columns.text_column not in first[1]:
+        yield from _textless(everything, source, report)
     else:
-        names = [_title(row, path, number) for number, row in read_rows(path, kind="jsonl")]
-    if not names:
-        raise InputError(f"{path}: is empty; expected the labels' names")
-    return names
+        yield from examples_of(everything, source, ItemFields(columns, table=False), labeled=False)
 
 
-def _title(row: Row, path: Path, number: int) -> str:
-    title = row.get("title") or row.get("name") or row.get("uid")
-    if not isinstance(title, str):
-        raise InputError(f"{path}:{number}: no 'title' (found: {', '.join(row)}); expected a label's name")
-    return title.strip()
+def _chain(first: tuple[int, Row], rest: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+    yield first
+    yield from rest
 
 
-def _names(targets: list[int], names: list[str], path: str | Path, number: int) -> list[str]:
-    for target in targets:
-        if not 0 <= target < len(names):
-            raise InputError(f"{path}:{number}: label {target} has no name; the label file has {len(names)}")
-    return [names[target] for target in targets if names[target]]
-
-
-def _libsvm(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
-    """Lines `l1,l2 feature:value ...` after a header `points features labels`, or `label:value ...`
-    after a header `points labels`; the n-th line of the text file is the n-th item's text."""
-    if config.texts is None or config.labels is None:
-        raise InputError("--format libsvm needs the items' texts (--texts FILE) and the label names (--labels FILE)")
-    names = _label_names(check_input(config.labels))
-    texts = read_lines(config.texts)
-    lines = read_lines(source)
-    _, first = next(lines, (0, ""))
-    header = first.split()
-    if len(header) not in (2, 3) or not all(part.isdigit() for part in header):
-        raise InputError(f"{source}:1: expected a header `points features labels` or `points labels`, found {first!r}")
-    points, labels = int(header[0]), int(header[-1])
-    if labels > len(names):
-        raise InputError(f"{source}:1: says {labels} labels, but {config.labels} names {len(names)}")
-    number = 0
-    for number, (line, text) in enumerate(lines, 1):
-        title = next(texts, None)
-        if title is None:
-            raise InputError(f"{config.texts}: has {number - 1} lines, but {source} has more items")
-        head = text.split() if len(header) == 2 else text.split(" ", 1)[0].split(",")
-        if len(header) == 3 and ":" in text.split(" ", 1)[0]:
-            head = []  # no label: the line starts with its features
-        try:
-            targets = [int(part.partition(":")[0]) for part in head if part]
-        except ValueError:
-            raise InputError(f"{source}:{line}: expected label numbers, found {text[:40]!r}") from None
-        yield Example(str(number), title[1], _names(targets, names, source, line))
-    if number != points:
-        raise InputError(f"{source}: the header says {points} items, but {number} lines follow it")
-    if next(texts, None) is not None:
-        raise InputError(f"{config.texts}: has more lines than {source} has items ({number})")
-
-
-# --- Interaction logs -----------------------------------------------------------------------------
-
-
-def _log(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
-    """Rows (item id, text, query, count), added up to keyphrases with counts, the most frequent first."""
-    items: dict[str, tuple[str, dict[str, int], Row]] = {}
-    spelling: dict[str, str] = {}  # the first spelling of a query, shared by all items
-    table = kind_of(source) != "jsonl"
-    fields = ItemFields(columns, table)
-    for number, row in read_rows(source, raw=True, dialect=columns.dialect):
-        item = _cell(row, columns.id_column, "--id-column", source, number, table)
-        query = _cell(row, config.query_column, "--query-column", source, number, table)
-        count = _count(row, config.count_column, source, number)
-        if item not in items:
-            if columns.text_template:
-                text = render_text(row, fields, source, number)
-            else:
-                flag = "--text-column, or build it with --text-template"
-                text = _cell(row, columns.text_column, flag, source, number, table)
-            kept = {
-                name: row[column]
-                for name, column in (("timestamp", columns.timestamp_column), ("group", columns.group_column))
-                if row.get(column) not in (None, "")
-            }
-            items[item] = (text, {}, kept)
-        if not query.strip():
-            report.note("rows with a blank query left out")
-            continue
-        form = normalize(query)
-        spelling.setdefault(form, query.strip())
-        counts = items[item][1]
-        counts[form] = counts.get(form, 0) + count
-    if not items:
-        raise InputError(f"{source}: is empty; expected at least one row")
-    for item, (text, counts, kept) in items.items():
-        ranked = sorted(counts.items(), key=lambda pair: -pair[1])
-        frequent = [(form, count) for form, count in ranked if count >= config.min_count]
-        group = str(kept["group"]) if "group" in kept else None
-        time = kept.get("timestamp")
-        time = time if time is None or isinstance(time, (str, int, float)) else str(time)
-        phrases = [spelling[form] for form, _ in frequent]
-        yield Example(item, text, phrases, [count for _, count in frequent], time, group)
-
-
-def _cell(row: Row, column: str, flag: str, source: str, number: int, table: bool) -> str:
-    if column not in row:
-        if table:
-            raise missing_column(source, column, list(row), flag)
-        raise InputError(f"{source}:{number} has no field '{column}' (found: {', '.join(row)}). Name it with {flag}")
-    value = row[column]
-    if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise InputError(f"{source}:{number}: '{column}' must be text, found {value!r}")
-    return str(value)
-
-
-def _count(row: Row, column: str, source: str, number: int) -> int:
-    value: Any = row.get(column, 1)
-    try:
-        count = int(value)
-        if isinstance(value, bool) or count < 0 or (isinstance(value, float) and value != count):
-            raise ValueError
-    except (ValueError, TypeError, OverflowError):
-        raise InputError(f"{source}:{number}: '{column}' must be an integer >= 0, found {value!r}") from None
-    return count
+def _with_texts(examples: Iterator[Example], source: str, config: ConvertConfig, columns: Columns) -> Iterator[Example]:
+    """Predictions with the texts of their items, in the order of the items."""
+    first = next(examples, None)
+    if first is None:
+        return
+    if first.text:
+        yield first
+        yield from examples
+        return
+    if config.texts is None:
+        raise InputError(f"{source}: has no texts, which annotators need. Name the items' file with --texts FILE")
+    predicted = {first.id: first} | {example.id: example for example in examples}
+    for item in read_examples(config.texts, columns=columns, labeled=False):
+        found = predicted.pop(item.id, None)
+        if found is not None:
+            found.text = item.text
+            yield found
+    if predicted:
+        raise InputError(f"{config.texts}: has no item with the id {next(iter(predicted))!r} of {source}")
 
 
 # --- Tables and Hugging Face datasets -------------------------------------------------------------
