@@ -33,7 +33,7 @@ from pusl_eval.records import read_predictions, read_references
 
 CANDIDATES = 100  # stored per item, for reranking
 K = 5
-BETAS = (0.0, 0.25, 1.0)
+BETAS = (0.0, 0.25, 0.5, 1.0)
 DRAWS = 500
 # System -> baseline and the settings that differ from its defaults.
 SYSTEMS: dict[str, tuple[str, dict[str, object]]] = {
@@ -47,6 +47,7 @@ SYSTEMS: dict[str, tuple[str, dict[str, object]]] = {
     "pejl": ("logistic", {"loss": "pejl"}),
     "fastxml": ("fastxml", {}),
     "word-label": ("word-label", {}),
+    "attention-xml": ("attention-xml", {}),
     "doc-vec": ("doc-vec", {}),
 }
 
