@@ -3,9 +3,9 @@
 The effect of propensities on data whose complete labels are known (hyper-balls: 100 labels, 63,000 training and
 30,000 test points as in Schultheis et al. 2022, Table 5 "Artificial"). Labels are hidden by the jpv model or by a
 power law. Linear logistic models are trained on the rest: without propensities, with those of either model, and
-with propensities learned during training (PEJL). The table compares precision on the complete test labels with
-PSP@1 on the biased ones. A second table shows which family (jpv, power, richards) recovers known propensities
-(Table 7).
+with propensities learned during training (PEJL, which starts at 0.5 for all labels). The table compares precision on
+the complete test labels with PSP@1 on the biased ones. A second table shows which family (jpv, power, richards)
+recovers known propensities (Table 7).
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from pathlib import Path
 
 import numpy as np
 from scipy import sparse
-from scipy.special import logit
 from tqdm import tqdm
 
 from pusl.baselines.logistic import LogisticConfig, fit_logistic
-from pusl.baselines.pejl import column, fit_joint, learn_propensities
+from pusl.baselines.pejl import learn_propensities
 from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
 from pusl_eval.errors import exit_code
 from pusl_eval.files import open_atomic
 from pusl_eval.flags import add_force
 from pusl_eval.propensity import direct, fit, propensities
 
-POWER = {"beta": 1.0, "gamma": 0.5}
+LAWS: dict[str, tuple[str, dict[str, float]]] = {
+    "jpv": ("jpv", {}),
+    "power law": ("power", {"beta": 1.0, "gamma": 0.5}),
+}
 FAMILIES = {
     "jpv": {"a": 0.55, "b": 1.5},
     "power": {"beta": 1.0, "gamma": 0.25},
@@ -62,22 +64,11 @@ def main() -> int:
 
 def hiding_study(args: argparse.Namespace) -> str:
     """Actual precision against PSP@1 for every pairing of the truth's and the model's propensities."""
-    found: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    found: dict[tuple[str, str], list[dict[str, float | None]]] = {}
     for seed in tqdm(range(args.seeds), desc="data sets", disable=None):
-        balls = make_hyperballs(args.labels, args.dimensions, seed)
-        draw = np.random.default_rng([seed, 2])
-        train, test = (uniform_in_ball(n, args.dimensions, draw) for n in (args.train_items, args.test_items))
-        complete, clean = balls.labels(train), balls.labels(test)
-        counts = complete.sum(axis=0)
-        truths = {
-            "jpv": propensities(counts, len(train), "jpv"),
-            "power law": propensities(counts, len(train), "power", POWER),
-        }
-        for name, p in truths.items():
-            observed, biased = hide(complete, p, draw), hide(clean, p, draw)
-            for model in ("none", *truths, "PEJL"):
-                scores = train_and_score(train, observed, test, model, truths, args.epochs, seed)
-                found.setdefault((name, model), []).append(measure(scores, clean, biased, truths))
+        for law in LAWS:
+            for model in ("none", *LAWS, "PEJL"):
+                found.setdefault((law, model), []).append(one_model(args, law, model, seed))
     columns = list(next(iter(found.values()))[0])
     lines = [
         f"Hyper-balls, {args.labels} labels, {args.dimensions} dimensions, {args.train_items:,} / {args.test_items:,} "
@@ -88,9 +79,26 @@ def hiding_study(args: argparse.Namespace) -> str:
         "|---|---|" + "---|" * len(columns),
     ]
     for (name, model), rows in found.items():
-        cells = [interval([100 * row[column] for row in rows]) for column in columns]
+        cells = [
+            interval([row[column] or 0.0 for row in rows]) if rows[0][column] is not None else "" for column in columns
+        ]
         lines.append(f"| {name} | {model} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def one_model(args: argparse.Namespace, law: str, model: str, seed: int) -> dict[str, float | None]:
+    """Percent: P@k on complete labels, PSP@1 on hidden ones; `r`: correlation of learned and true propensities."""
+    balls = make_hyperballs(args.labels, args.dimensions, seed)
+    draw = np.random.default_rng([seed, 2])
+    train, test = (uniform_in_ball(n, args.dimensions, draw) for n in (args.train_items, args.test_items))
+    complete, clean = balls.labels(train), balls.labels(test)
+    counts = complete.sum(axis=0)
+    truths = {name: propensities(counts, len(train), *choice) for name, choice in LAWS.items()}
+    observed, biased = hide(complete, truths[law], draw), hide(clean, truths[law], draw)
+    scores, learned = train_and_score(train, observed, test, model, truths, args.epochs, seed)
+    row: dict[str, float | None] = {name: 100 * value for name, value in measure(scores, clean, biased, truths).items()}
+    row["r"] = None if learned is None else float(np.corrcoef(learned, truths[law])[0, 1])
+    return row
 
 
 def train_and_score(
@@ -101,26 +109,19 @@ def train_and_score(
     truths: Mapping[str, np.ndarray],
     epochs: int,
     seed: int,
-) -> np.ndarray:
-    """Test scores of one linear logistic model on the coordinates and the squared length."""
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Test scores of one linear logistic model on the coordinates and the squared length, and learned propensities."""
     features = [np.column_stack([points, (points**2).sum(1)]) for points in (train, test)]
     center, spread = features[0].mean(0), features[0].std(0)
     blocks = [((part - center) / spread).astype(np.float32) for part in features]
+    p, learned = truths.get(model, np.ones(observed.shape[1])), None
     if model == "PEJL":
-        learned = learn_propensities(
-            blocks[0].astype(np.float64), sparse.csr_matrix(observed), labels=len(truths["jpv"])
-        )
-        columns = (column(sparse.csc_matrix(observed), label) for label in range(observed.shape[1]))
-        hidden = logit(learned.p)
-        fits = [
-            fit_joint(blocks[0], one, learned.penalty, hidden=float(h)) for one, h in zip(columns, hidden, strict=True)
-        ]
-        return blocks[1] @ np.array([found.weights for found in fits]).T + np.array([found.bias for found in fits])
-    loss = "plain" if model == "none" else "unbiased"
+        matrix = sparse.csr_matrix(observed)
+        p = learned = learn_propensities(blocks[0].astype(np.float64), matrix, labels=observed.shape[1], seed=seed).p
+    loss = {"none": "plain", "PEJL": "pejl"}.get(model, "unbiased")
     config = LogisticConfig(loss=loss, epochs=epochs, batch=512, rate=0.5, l2=1e-4, seed=seed)
-    p = truths.get(model, np.ones(observed.shape[1]))
     fitted = fit_logistic(sparse.csr_matrix(blocks[0]), sparse.csr_matrix(observed), p, config)
-    return blocks[1] @ fitted.weights + fitted.bias
+    return blocks[1] @ fitted.weights + fitted.bias, learned
 
 
 def measure(
