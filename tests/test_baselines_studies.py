@@ -29,6 +29,7 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
+@pytest.mark.slow
 def test_a_wrong_propensity_model_reports_an_impossible_precision() -> None:
     study = load("propensity")
     args = argparse.Namespace(
