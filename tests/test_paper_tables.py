@@ -91,9 +91,9 @@ def test_cells_are_stored_and_not_mixed_up(tmp_path: Path) -> None:
     [
         ([], "--list"),
         (["pusl-table0", "--out", "out"], "pusl-table0: no such table"),
-        (["pusl-table9", "--smoke"], "--out DIR is missing"),
-        (["pusl-table9", "--out", "out"], "--data DIR is missing"),
-        (["pusl-table9", "--out", "out", "--data", "nowhere"], "nowhere: no such folder"),
+        (["pusl-table5", "--smoke"], "--out DIR is missing"),
+        (["pusl-table5", "--out", "out"], "--data DIR is missing"),
+        (["pusl-table5", "--out", "out", "--data", "nowhere"], "nowhere: no such folder"),
     ],
 )
 def test_errors_are_one_line(words: list[str], said: str) -> None:
@@ -104,7 +104,7 @@ def test_errors_are_one_line(words: list[str], said: str) -> None:
 def test_other_settings_need_another_folder(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.jsonl").write_text('{"id": "a", "text": "t", "keyphrases": ["x"]}\n')
-    words = ["pusl-table9", "--out", str(tmp_path / "out"), "--data", str(tmp_path / "data")]
+    words = ["pusl-table5", "--out", str(tmp_path / "out"), "--data", str(tmp_path / "data")]
     assert run(*words)[0] == 0
     code, said = run(*words, "--steps", "7")
     assert code == 2 and "another --steps" in said

@@ -39,6 +39,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", help="model to start from (default: the table's own)")
     parser.add_argument("--steps", type=integer(2), help="optimizer steps of every trained system")
     parser.add_argument("--seeds", type=integer(0), nargs="+", help="one run per seed")
+    parser.add_argument(
+        "--judge", metavar="MODEL", help="language model for tables of verdicts, at $OPENAI_BASE_URL "
+        "(default: a rule: every word of the phrase is in the text)",
+    )  # fmt: skip
     args = parser.parse_args(words)
     items = load_items()
     if args.list:
@@ -53,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
         raise InputError("--data DIR is missing: a folder with train, dev and test files (or --smoke)")
     if args.data is not None and not args.data.is_dir():
         raise InputError(f"--data {args.data}: no such folder")
-    options = Options(args.model, args.steps, tuple(args.seeds) if args.seeds else None)
+    options = Options(args.model, args.steps, tuple(args.seeds) if args.seeds else None, args.judge)
     check_settings(args.out, args.data, args.smoke, options)
     for item in chosen:
         began = time.perf_counter()

@@ -174,17 +174,17 @@ def post_train_system(study: Study, system: str, seed: int) -> TrainResult:
     return post_train(base, model, second, selection, resume=started, workers=1)[0]
 
 
-def predict(study: Study, system: str, seed: int) -> Path:
-    """Generates keyphrases for each test item, unless that is done."""
+def predict(study: Study, system: str, seed: int, items: str = "test") -> Path:
+    """Generates keyphrases for each item of the test file, or of another one, unless that is done."""
     model = train_system(study, system, seed)  # an InputError if it was trained with other settings
-    output = study.folder(system, seed) / f"predictions-{study.asked}.jsonl"
+    output = study.folder(system, seed) / f"{'predictions' if items == 'test' else items}-{study.asked}.jsonl"
     if not output.exists():
         if system == "one2one-stock":
             from stock_beam import stock_beam
 
-            stock_beam(model, study.file("test"), output, study.asked)
+            stock_beam(model, study.file(items), output, study.asked)
         else:
-            generate_catalog(model, study.file("test"), output, study.asked, allow_repeats=system == "pusl-a1" or None)
+            generate_catalog(model, study.file(items), output, study.asked, allow_repeats=system == "pusl-a1" or None)
     return output
 
 

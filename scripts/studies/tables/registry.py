@@ -37,6 +37,7 @@ class Options:
     model: str | None = None  # to start from
     steps: int | None = None  # optimizer steps of every trained system
     seeds: tuple[int, ...] | None = None
+    judge: str | None = None  # language model that judges, at $OPENAI_BASE_URL; None: a rule about words
 
 
 @dataclass
