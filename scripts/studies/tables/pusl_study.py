@@ -37,7 +37,7 @@ def study_of(work: Work, systems: Sequence[str] = (), data: Path | None = None, 
         data=folder, out=work.shared / runs, model=work.options.model or "scratch:tiny", seeds=work.seeds(SEEDS),
         steps=work.options.steps or (4 if work.smoke else STEPS), mu=mu, k=budgets(mu), systems=systems,
         options=dict(SMOKE) if work.smoke else {}, post={"samples": 24} if work.smoke else {},
-        depth=min(richest(folder), 12) if work.smoke else richest(folder),
+        depth=richest(folder),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from pusl_eval.files import InputError, write_json
 MODULES = ("pusl", "missing_labels", "coverage", "tail_labels", "fastxml")  # one per source
 DATA_FILES = ("train", "dev", "test", "complete")
 ENDINGS = (".jsonl", ".jsonl.gz", ".parquet", ".csv")
-SMOKE_ITEMS = 240  # of the simulated shop
+SMOKE_ITEMS = 160  # of the simulated shop
 
 Row = Mapping[str, Any]  # column -> number, text or None
 Found = TypeVar("Found")
@@ -69,7 +69,7 @@ class Work:
         if not (folder / "simulation.json").exists():
             from pusl.data.simulate import SimulateConfig, simulate
 
-            simulate(folder, SimulateConfig(items=SMOKE_ITEMS, types=6, brands=6))
+            simulate(folder, SimulateConfig(items=SMOKE_ITEMS, types=6, brands=6, queries_per_item=5))
         return folder
 
     def file(self, name: str) -> Path:
