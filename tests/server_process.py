@@ -158,8 +158,8 @@ class Server:
 
     def read_log(self) -> str:
         """Everything on stderr so far."""
-        self.log.seek(0)
-        return self.log.read()
+        size = os.fstat(self.log.fileno()).st_size
+        return os.pread(self.log.fileno(), size, 0).decode()  # seek() would move the server's own position too
 
     def log_lines(self) -> list[dict[str, Any]]:
         """The log, parsed: every line must be JSON."""

@@ -150,7 +150,29 @@ def test_explain_marks_and_closed_vocabulary(server: Server) -> None:
         (b"\xff\xfe{}", 400, "not JSON"),
         (b"[" * 100_000, 400, "not JSON"),
         (b'{"texts": ["a"], "k": ' + b"9" * 5000 + b"}", 400, "not JSON"),
-        (b'{"texts": ["a"], "min_score": NaN}', 422, "min_score"),
+        (b'{"texts": ["a"], "min_score": NaN}', 400, "NaN is not a JSON number"),
+        (b'{"texts": ["a"], "min_score": -Infinity}', 400, "-Infinity is not a JSON number"),
+        (b'{"texts": ["a"], "min_score": 1e999}', 422, "min_score"),
+        (b'{"texts": ["a"], "k": 1, "k": 2}', 400, "a key occurs twice"),
+        ('{"texts": ["a"]}'.encode("utf-16"), 400, "not UTF-8"),
+        (b'{"texts": ' + b"[" * 600 + b"]" * 600 + b"}", 422, "texts.0"),
+        (b'{"texts": ["a"], "x": ' + b'{"a":' * 600 + b"1" + b"}" * 600 + b"}", 422, "x: "),
+        (b'{"texts": ["a"], "' + b"y" * 100_000 + b'": 1}', 422, "y..."),
+        (b'{"texts": ["a"], "\\ud800": 1}', 422, "valid string"),
+        (b'{"texts": ["a"], "\\u001b[31m": 1}', 422, "?[31m: Extra inputs"),
+        (b'{"texts": ["a"], "strategy": "\\ud800"}', 422, "strategy"),
+        ({"texts": ["a"], "k": 5.5}, 422, "k"),
+        ({"texts": ["a"], "seed": True}, 422, "seed"),
+        ({"texts": ["a"], "seed": 2**31}, 422, "seed"),
+        ({"texts": ["a"], "num_beams": 65}, 422, "num_beams"),
+        ({"texts": ["a"], "num_beams": False}, 422, "num_beams"),
+        ({"texts": ["a"], "allow_repeats": 1}, 422, "allow_repeats"),
+        ({"texts": ["a"], "explain": "yes"}, 422, "explain"),
+        ({"texts": ["a"], "min_score": "-1"}, 422, "min_score"),
+        ({"texts": ["a"], "vocabulary": 1}, 422, "vocabulary"),
+        ({"texts": ["a"], "strategy": 1}, 422, "strategy"),
+        ({"texts": [1]}, 422, "texts.0"),
+        ({"texts": {"0": "a"}}, 422, "texts"),
         ({"texts": ["a"], "min_score": False}, 422, "min_score"),
         ({"texts": ["a"], "top_p": True}, 422, "top_p"),
         ({"texts": ["a"], "temperature": True}, 422, "temperature"),
@@ -183,6 +205,7 @@ def test_bad_bodies_get_a_clear_answer(server: Server, body: Any, status: int, m
     assert found == status, answer
     assert message in answer["error"]["message"]
     assert answer["error"]["code"]
+    assert len(answer["error"]["message"]) < 250 and answer["error"]["message"].isprintable()
 
 
 def test_wrong_paths_methods_and_types(server: Server) -> None:
@@ -194,6 +217,36 @@ def test_wrong_paths_methods_and_types(server: Server) -> None:
             assert (status, answer["error"]["code"]) == (405, "wrong_method")
     assert server.call("POST", "/v1/keyphrases", b"x", {"Content-Type": "text/plain"})[0] == 415
     assert server.call("GET", "/nope")[1]["error"]["code"] == "not_found"
+
+
+def test_only_names_of_this_machine_are_answered_without_a_key(server: Server, cramped: Server) -> None:
+    body = {"texts": ["a"], "k": 1}
+    for host in ("localhost", f"127.0.0.1:{server.port}", "[::1]:80", "192.168.0.7"):
+        assert server.call("POST", "/v1/keyphrases", body, {"Host": host})[0] == 200, host
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "localhost@evil.example", ""):
+        for path in ("/", "/v1/model", "/metrics", "/nope"):
+            status, answer, _ = server.call("GET", path, headers={"Host": host})
+            assert (status, answer["error"]["code"]) == (421, "wrong_host"), host
+    assert server.call("GET", "/readyz", headers={"Host": "probe.example"})[0] == 200
+    assert cramped.call("POST", "/v1/keyphrases", body, {"Host": "evil.example", "X-API-Key": KEY})[0] == 200
+
+
+def test_a_client_cannot_color_the_log(server: Server) -> None:
+    escape = "\x1b[31m\x9b31m\u202e".encode().decode("latin-1")
+    headers = {"X-Request-ID": escape, "X-Forwarded-For": escape, "User-Agent": escape}
+    server.call("POST", "/v1/keyphrases", {"texts": ["a"], "k": 1}, {**headers, "Authorization": "Bearer hidden-key"})
+    server.call("GET", "/%1b%5b31m%c2%9b", headers={"X-Request-ID": "colors"})
+    wait_for_line(server, "colors")
+    assert server.read_log().isascii() and "\x1b" not in server.read_log()
+    metrics = server.call("GET", "/metrics")[1]
+    assert "hidden-key" not in server.read_log() + metrics and "\x1b" not in metrics and "31m" not in metrics
+
+
+def wait_for_line(server: Server, request_id: str) -> None:
+    end = time.monotonic() + 10
+    while not any(line.get("request_id") == request_id for line in server.log_lines()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_odd_texts_are_answered(server: Server) -> None:

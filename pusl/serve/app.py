@@ -18,15 +18,16 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
 from pusl import __version__
 from pusl.serve.batching import Ticket, TooSlow, WorkerLost
+from pusl.serve.bodies import StrictRoute, checked_options
 from pusl.serve.costs import check_cost, text_costs, units_per_text
 from pusl.serve.gateway import Gateway, Problem
-from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse
+from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse, pick
 from pusl.serve.serve_config import ServeConfig
 from pusl.serve.service import Service
 from pusl.serve.worker import TextWithKnown, WorkerError
@@ -35,6 +36,7 @@ from pusl_eval.files import InputError
 log = logging.getLogger("pusl.serve.app")
 PATHS = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/keyphrases", "/v1/model"})
 PROTECTED = ("/v1/", "/metrics")
+LONGEST_PLACE = 80  # characters of a field's name in a message
 
 
 def create_app(
@@ -110,13 +112,15 @@ def _add_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             return await problem(request, Problem(400, "not_json", f"the body is not JSON: {first['ctx']['error']}"))
-        # The message never repeats the input: that could be a text, or not even valid Unicode.
+        # The message never repeats the input: that could be a text. An unknown field's name is the client's own too.
         place = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
+        place = re.sub(r"[^ -~]", "?", place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "...")
         return await problem(request, Problem(422, "invalid", f"{place}: {first['msg']}"))
 
 
 def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
     config = service.config
+    app.router.route_class = StrictRoute
 
     @app.post("/v1/keyphrases", response_model=KeyphraseResponse, responses=ERRORS, tags=["keyphrases"])
     async def keyphrases(body: KeyphraseRequest, request: Request) -> Response:
@@ -140,7 +144,7 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
         service.telemetry.keyphrases.inc(sum(len(result["keyphrases"]) for result in results))
         return JSONResponse({"model": service.info["model"], "k": options["k"], "results": results})
 
-    @app.get("/v1/model", tags=["keyphrases"])
+    @app.get("/v1/model", responses=pick(401, 421, 503), tags=["keyphrases"])
     async def model() -> JSONResponse:
         """The model, its strategies and defaults, and the limits of this server."""
         if not service.info:
@@ -154,7 +158,7 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
         """The process is alive."""
         return JSONResponse({"status": "ok"})
 
-    @app.get("/readyz", tags=["operations"])
+    @app.get("/readyz", responses={503: {"description": "Not ready; `status` says why."}}, tags=["operations"])
     async def readyz() -> JSONResponse:
         """The model is loaded, a model process answers, and the service accepts requests."""
         state, well = service.status(), service.well()
@@ -162,44 +166,10 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
         answer = {"status": state, "workers": well, "queued": service.batcher.queued if ready else 0, "locked": locked}
         return JSONResponse(answer, 200 if ready else 503, None if ready else {"retry-after": "2"})
 
-    @app.get("/metrics", tags=["operations"])
+    @app.get("/metrics", responses=pick(401, 421), response_class=PlainTextResponse, tags=["operations"])
     async def metrics() -> Response:
         """Prometheus text format."""
         return Response(generate_latest(service.telemetry.registry), media_type=CONTENT_TYPE_LATEST)
-
-
-def checked_options(body: KeyphraseRequest, config: ServeConfig, info: dict[str, Any]) -> dict[str, Any]:
-    """The request's options with defaults filled in, or the Problem that names the field and the limit."""
-    if len(body.texts) > config.max_texts:
-        raise Problem(413, "too_many_texts", f"texts: {len(body.texts)}; at most {config.max_texts} per request")
-    if body.known is not None and len(body.known) != len(body.texts):
-        raise Problem(422, "invalid", f"known: {len(body.known)} lists for {len(body.texts)} texts")
-    if body.known is not None and (body.temperature or body.allow_repeats):
-        raise Problem(422, "invalid", "known: cannot be combined with temperature or allow_repeats")
-    written = [(f"texts.{i}", text) for i, text in enumerate(body.texts)]
-    written += [(f"known.{i}", " ".join(phrases)) for i, phrases in enumerate(body.known or ())]
-    for place, text in written:
-        if len(text) > config.max_chars:
-            raise Problem(413, "text_too_long", f"{place}: {len(text)} characters; at most {config.max_chars}")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise Problem(422, "invalid", f"{place}: is not valid Unicode (it holds half a surrogate pair)") from None
-    options = body.model_dump(exclude={"texts", "known"})
-    options["complete"] = body.known is not None  # texts with and without known keyphrases are batched separately
-    options["k"] = body.k or min(info["defaults"]["k"], config.max_k)
-    if options["k"] > config.max_k:
-        raise Problem(422, "invalid", f"k: {body.k} is above this server's limit of {config.max_k}")
-    options["strategy"] = body.strategy or info["defaults"]["strategy"]
-    if options["strategy"] not in info["strategies"]:
-        raise Problem(
-            422, "invalid", f"strategy: not available for this model; available: {', '.join(info['strategies'])}"
-        )
-    if body.vocabulary not in info["vocabularies"]:
-        raise Problem(
-            422, "invalid", f"vocabulary: '{body.vocabulary}' needs a universe; start the server with --universe FILE"
-        )
-    return options
 
 
 async def _outcome(ticket: Ticket, service: Service, request: Request) -> list[Any] | None:

@@ -71,6 +71,7 @@ class KeyphraseResult(BaseModel):
     keyphrases: list[str] = Field(description="Best first.")
     scores: list[float] = Field(description="Log-probability per keyphrase (a fused model: probability), same order.")
     exhausted: bool = Field(description="The model found fewer than k different keyphrases.")
+    truncated: bool = Field(default=False, description="The text is longer than the model reads; its end was cut.")
     marks: list[Mark] | None = Field(default=None, description="Only with `explain`.")
 
 
@@ -92,9 +93,17 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text}
     for status, text in (
         (400, "The body is not JSON."), (401, "The API key is missing or wrong."),
-        (413, "Too many texts, a text that is too long, or a body that is too large."),
-        (415, "The body is not declared as JSON."), (422, "A field is missing, unknown, or out of range."),
+        (413, "Too many texts, a text that is too long, a body that is too large, or too much work."),
+        (408, "The body did not arrive in time."), (421, "The Host header is not a name of this server."),
+        (500, "The model failed; the log has the request id."), (431, "The headers are too large."),
+        (415, "The body is not declared as JSON."),
+        (422, "A field is missing, unknown or out of range, or a text takes too long."),
         (429, "The queue is full; see Retry-After."), (504, "No answer within the time limit."),
         (503, "The model is loading or the service is stopping; see Retry-After."),
     )
 }  # fmt: skip
+
+
+def pick(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The errors of a path that has only some of them."""
+    return {status: ERRORS[status] for status in statuses}

@@ -106,8 +106,8 @@ class Connection:
 def make_request(text: str, k: int) -> bytes:
     """The bytes of POST /v1/keyphrases for one text."""
     body = json.dumps({"texts": [text], "k": k}).encode()
-    head = f"POST /v1/keyphrases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    return head.encode() + b"\r\n\r\n" + body
+    head = "POST /v1/keyphrases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def right(body: bytes, wanted: Answer) -> bool:
