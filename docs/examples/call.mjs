@@ -1,0 +1,14 @@
+// Keyphrases from a PUSL service. node call.mjs http://127.0.0.1:8000
+const address = process.argv[2];
+
+const response = await fetch(`${address}/v1/keyphrases`, {
+  method: "POST",
+  headers: { "Content-Type": "application/json" },
+  body: JSON.stringify({ texts: ["Folding drone with a 4k camera", "Trail running shoe, waterproof"], k: 3 }),
+});
+const answer = await response.json();
+if (!response.ok) throw new Error(answer.error.message);
+
+for (const { keyphrases, scores } of answer.results) {
+  console.log(keyphrases.map((phrase, i) => `${phrase} (${scores[i].toFixed(2)})`).join(", "));
+}
