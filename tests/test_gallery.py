@@ -40,8 +40,9 @@ def test_tag_a_csv(tmp_path: Path) -> None:
 def test_complete_a_catalog(tmp_path: Path) -> None:
     out = run(["bash", str(EXAMPLES / "complete_a_catalog.sh"), str(tmp_path)], tmp_path)
     assert "B@k" in out
-    had = {item["id"]: item["keyphrases"] for item in map(json.loads, open(tmp_path / "shop/test.jsonl"))}
-    for prediction in map(json.loads, open(tmp_path / "more.jsonl")):
+    items, further = ((tmp_path / name).read_text().splitlines() for name in ("shop/test.jsonl", "more.jsonl"))
+    had = {item["id"]: item["keyphrases"] for item in map(json.loads, items)}
+    for prediction in map(json.loads, further):
         assert not set(prediction["keyphrases"]) & set(had[prediction["id"]])
 
 
