@@ -28,7 +28,7 @@ STYLE = (
     ".labeled{fill:#2fa36b;fill-opacity:.3;stroke:#2fa36b}.right{fill:#3b82f6;fill-opacity:.22;stroke:#3b82f6}"
     ".wrong{fill:#d9534f;fill-opacity:.2;stroke:#d9534f}"
 )
-MODELS = {"one2seq": "a lazy model (One2Seq)", "pusl": "PUSL", "fused": "fused"}
+MODELS = {"one2seq.jsonl": "a lazy model (One2Seq)", "pusl.jsonl": "PUSL", "fused.jsonl": "fused"}
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -52,7 +52,7 @@ def one_item(demo: Path, item: str, k: int = 5) -> str:
     parts = [f'<text class="b" x="0" y="18">{escape(observed["text"])}</text>']
     y = 34
     for name, shown in MODELS.items():
-        phrases = read(demo / "predictions" / f"{name}.jsonl", item)["keyphrases"][:k]
+        phrases = read(demo / "predictions" / name, item)["keyphrases"][:k]
         found = sum(normalize(p) in right for p in phrases)
         parts.append(f'<text x="0" y="{y + 18}">{escape(shown)}</text>')
         x = 180
