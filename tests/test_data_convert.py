@@ -271,11 +271,21 @@ def test_a_saved_dataset_with_splits(dataset, capsys):
 
     datasets.DatasetDict({"train": dataset, "validation": dataset}).save_to_disk("saved")
     assert convert("saved", "--to", "out.jsonl", *HF_COLUMNS) == 2
-    assert "several splits (found: train, validation). Name one with --split" in capsys.readouterr().err
+    assert "several splits (found: train, validation). Name one with --split, or all" in capsys.readouterr().err
     assert convert("saved", "--to", "out.jsonl", *HF_COLUMNS, "--split", "dev") == 2
     assert "no split 'dev' (found: train, validation)" in capsys.readouterr().err
     assert convert("saved", "--to", "out.jsonl", *HF_COLUMNS, "--split", "validation") == 0
     assert len(result()) == 2
+    capsys.readouterr()
+    assert convert("saved", "--to", "data", *HF_COLUMNS, "--split", "all") == 0
+    said = capsys.readouterr().out
+    assert "data/train.jsonl: 2 items" in said and "data/dev.jsonl: 2 items" in said
+    assert result("data/train.jsonl") == result("data/dev.jsonl") == result()
+    assert convert("saved", "--to", "data", *HF_COLUMNS, "--split", "all") == 2
+    assert "--force" in capsys.readouterr().err
+    dataset.save_to_disk("single")
+    assert convert("single", "--to", "data", *HF_COLUMNS, "--split", "all") == 2
+    assert "has only one split; omit --split all" in capsys.readouterr().err
 
 
 def test_class_numbers_become_names():

@@ -27,6 +27,8 @@ examples:
       --text-column title --min-count 2
   pusl data convert user/keyphrases --to train.jsonl --format hf \\
       --split train --keyphrases-column tags
+  pusl data convert user/keyphrases --to data --format hf --split all \\
+      --keyphrases-column tags
   pusl data convert items.csv --to items.jsonl --keyphrases-column tags \\
       --text-template "{title}. {body}" --separator , --duplicates merge
   pusl data convert yso.ttl --to universe.txt --language en
@@ -47,9 +49,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pusl.commands.shared_flags import add_columns, add_force
 from pusl.config import add_flags, build
+
+if TYPE_CHECKING:
+    from pusl.data.convert import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,10 +75,27 @@ def run(args: argparse.Namespace) -> None:
     from pusl.data.convert import ConvertConfig, convert
     from pusl.examples import Columns
 
-    report = convert(args.source, args.to, build(ConvertConfig, args), build(Columns, args), args.force)
+    config, columns = build(ConvertConfig, args), build(Columns, args)
+    if config.split != "all":
+        _print_report(args.source, args.to, convert(args.source, args.to, config, columns, args.force))
+        return
+    from dataclasses import replace
+
+    from pusl.data.hf_datasets import split_files
+    from pusl_eval.files import check_output
+
+    files = split_files(args.source, args.to, config.config_name)
+    for path in files.values():
+        check_output(path, args.force)
+    for split, path in files.items():
+        report = convert(args.source, path, replace(config, split=split, format="hf"), columns, args.force)
+        _print_report(args.source, path, report)
+
+
+def _print_report(source: str, to: str | Path, report: Report) -> None:
     for warning in report.warnings:
-        print(f"pusl: {args.source}: {warning}", file=sys.stderr)
+        print(f"pusl: {source}: {warning}", file=sys.stderr)
     things = "concepts with {:,} labels" if report.format == "vocabulary" else "items with {:,} keyphrases"
-    print(f"{args.to}: {report.written:,} {things.format(report.labels)} (read as {report.format})")
+    print(f"{to}: {report.written:,} {things.format(report.labels)} (read as {report.format})")
     for what, count in report.notes.items():
         print(f"  {count:,} {what}")

@@ -35,7 +35,9 @@ class ConvertConfig:
     query_column: str = option("query", "log: column that holds the query")
     count_column: str = option("count", "log: column that holds the interactions; without it a row counts as one")
     min_count: int = option(1, "log: skip queries with fewer interactions with an item", minimum=1)
-    split: str | None = option(None, "hf: split of the dataset, e.g. train")
+    split: str | None = option(
+        None, "hf: split of the dataset, e.g. train; all: every split, into the folder --to (validation becomes dev)"
+    )
     config_name: str | None = option(None, "hf: configuration (subset) of the dataset")
     streaming: bool = option(False, "hf: stream from the hub instead of downloading first")
     action: str = option("update", "elasticsearch, vespa: update or create documents, or replace them", choices=ACTIONS)

@@ -40,6 +40,32 @@ def dataset_rows(
 
 def load(source: str, split: str | None, config_name: str | None, streaming: bool) -> Any:
     """One split of a dataset; an InputError says what went wrong and which splits there are."""
+    loaded = _load_all(source, config_name, streaming)
+    if not isinstance(loaded, dict):
+        if split is not None:
+            raise InputError(f"{source}: has only one split; omit --split")
+        return loaded
+    if split is None and len(loaded) == 1:
+        return next(iter(loaded.values()))
+    if split not in loaded:
+        asked = f"no split '{split}'" if split else "several splits"
+        raise InputError(f"{source}: {asked} (found: {', '.join(loaded)}). Name one with --split, or all of them: all")
+    return loaded[split]
+
+
+def split_files(source: str, folder: str | Path, config_name: str | None = None) -> dict[str, Path]:
+    """Split -> the file for it: train, dev (validation) and test as the other commands expect them."""
+    loaded = _load_all(source, config_name, streaming=True)
+    if not isinstance(loaded, dict):
+        raise InputError(f"{source}: has only one split; omit --split all and name a file with --to")
+    names = {split: "dev" if split in ("validation", "valid", "val") else split for split in loaded}
+    if len(set(names.values())) < len(names):
+        names = {split: split for split in loaded}
+    return {split: Path(folder) / f"{name}.jsonl" for split, name in names.items()}
+
+
+def _load_all(source: str, config_name: str | None, streaming: bool) -> Any:
+    """A dataset, or {split: dataset}."""
     import logging
 
     import datasets
@@ -57,16 +83,7 @@ def load(source: str, split: str | None, config_name: str | None, streaming: boo
     except Exception as error:  # datasets and the hub client raise a dozen kinds; all mean: cannot be loaded
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(f"{source}: `datasets` cannot load it ({reason})") from None
-    if not isinstance(loaded, dict):
-        if split is not None:
-            raise InputError(f"{source}: has only one split; omit --split")
-        return loaded
-    if split is None and len(loaded) == 1:
-        return next(iter(loaded.values()))
-    if split not in loaded:
-        asked = f"no split '{split}'" if split else "several splits"
-        raise InputError(f"{source}: {asked} (found: {', '.join(loaded)}). Name one with --split")
-    return loaded[split]
+    return loaded
 
 
 def _class_names(dataset: Any, column: str) -> list[str] | None:
