@@ -10,9 +10,11 @@ from scipy.special import expit, logit
 from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.label_propensities import ancestor_propensities, ancestors, label_propensities
 from pusl.baselines.logistic import LogisticConfig, fit_logistic, loss_value
+from pusl.baselines.model import load_baseline
 from pusl.baselines.pejl import fit_law, joint_loss, learn_propensities, pull
+from pusl.cli import main
 from pusl.data.hyperballs import hide, make_hyperballs, uniform_in_ball
-from pusl_eval.files import InputError
+from pusl_eval.files import InputError, write_rows
 from pusl_eval.propensity import propensities
 
 LAWS = {"jpv": ("jpv", {}), "power law": ("power", {"beta": 1.0, "gamma": 0.5})}
@@ -160,3 +162,62 @@ def test_early_stopping_keeps_the_best_epoch(loss: str) -> None:
     assert np.abs(stopped.weights).sum() < 0.7 * np.abs(longest.weights).sum()
     logits = logit(np.full((400, 3), 0.3))
     assert np.isfinite(loss_value(loss, logits, observed.toarray(), p))
+
+
+@pytest.fixture
+def shop(tmp_path):
+    """Texts, labels with a parent, and files that say more about them."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for number in range(90):
+        kinds = draw.choice(["cat", "dog", "oak", "elm"], 2, replace=False)
+        parents = ["animal" if kind in ("cat", "dog") else "tree" for kind in kinds if draw.random() < 0.7]
+        rows.append({"id": str(number), "text": " ".join(kinds), "keyphrases": [*kinds, *parents]})
+    write_rows(tmp_path / "train.jsonl", rows)
+    write_rows(tmp_path / "complete.jsonl", rows[:40])
+    (tmp_path / "tree.tsv").write_text("cat\tanimal\ndog\tanimal\noak\ttree\nelm\ttree\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--loss unbiased --propensity power --propensity-parameters beta=2,gamma=0.4",
+        "--loss unbiased --propensity direct --unbiased complete.jsonl",
+        "--loss unbiased --propensity jpv --unbiased complete.jsonl --early-stopping",
+        "--loss unbiased --propensity hierarchy --hierarchy tree.tsv",
+        "--loss pejl",
+        "--loss pejl-alternating --pejl-labels 3",
+    ],
+)
+def test_every_source_of_propensities_by_command(shop, monkeypatch, flags: str, capsys) -> None:
+    monkeypatch.chdir(shop)
+    files = ["--train", "train.jsonl", "--save", "model", "--input", "train.jsonl", "--output", "out.jsonl"]
+    files += ["-k", "3", "--jobs", "1", "--epochs", "2"]
+    assert main(["baseline", "logistic", *files, *flags.split()]) == 0
+    said = capsys.readouterr().err
+    model = load_baseline("model", "logistic")
+    p = dict(zip(model.labels, model.propensities.tolist(), strict=True))
+    assert all(0 < value <= 1 for value in p.values())
+    if "hierarchy" in flags:
+        assert p["animal"] == pytest.approx(0.7, abs=0.15)
+    assert ("propensities learned from" in said) == ("pejl" in flags)
+
+
+@pytest.mark.parametrize(
+    "flags, says",
+    [
+        ("--unbiased complete.jsonl", "--unbiased gives propensities to --loss unbiased"),
+        ("--loss pejl --hierarchy tree.tsv", "--hierarchy gives propensities"),
+        ("--loss unbiased --propensity direct", "needs --unbiased FILE"),
+        ("--loss unbiased --propensity power", "beta=NUMBER"),
+        ("--loss unbiased --propensity direct --unbiased nowhere.jsonl", "nowhere.jsonl"),
+        ("--loss unbiased --propensity hierarchy --hierarchy nowhere.tsv", "nowhere.tsv"),
+    ],
+)
+def test_wrong_choices_are_one_line(shop, monkeypatch, flags: str, says: str, capsys) -> None:
+    monkeypatch.chdir(shop)
+    assert main(["baseline", "logistic", "--train", "train.jsonl", "--save", "model", *flags.split()]) == 2
+    said = capsys.readouterr().err
+    assert says in said and said.count("\n") <= 2
+    assert not (shop / "model").exists()
