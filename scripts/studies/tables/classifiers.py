@@ -1,7 +1,7 @@
 """A data folder -> predictions of the closed-vocabulary systems, their time, and their scores; each computed once.
 
 Predictions are shared by all tables of one --out folder. A system is a baseline of `pusl baseline` with the settings
-of tail.py; a smoke run uses smaller ones.
+of tail.py; a smoke run uses smaller ones, and --steps shortens the networks' training.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import tail
 
+from pusl.baselines.attention import AttentionConfig
 from pusl.baselines.model import baseline_class
 from pusl.baselines.predict import run_baseline
 from pusl_eval.evaluation import evaluate
 from pusl_eval.files import make_folder, write_json
+from pusl_eval.records import read_references
 from tables.registry import Work
 
 KS = (1, 3, 5)
@@ -42,6 +44,10 @@ def predictions(work: Work, system: str, seed: int = 0, **settings: Any) -> tupl
     train = chosen.pop("train", work.file("train"))
     if baseline in NEURAL and work.options.model:
         chosen.setdefault("encoder", work.options.model)
+    if work.options.steps and baseline in (*NEURAL, "attention-xml"):
+        batch = int(chosen.get("batch", AttentionConfig().batch))
+        items = sum(1 for _ in read_references(work.file("train")))
+        chosen["epochs"] = max(1, round(work.options.steps * batch / max(1, items)))
     if "seed" in {field for field in baseline_class(baseline).Config.__dataclass_fields__}:
         chosen["seed"] = seed
     words = [system, str(seed), *(f"{name}={value}" for name, value in sorted(settings.items()) if name != "train")]
