@@ -187,7 +187,7 @@ class FusedGenerator:
                 ranker = self.told if self.told is not None and known is not None and known[i] else self.ranker
                 inside = members.contains if vocabulary == "prefer" and members is not None else None
                 curve = calibration or self.calibration
-                answers[i] = self._choose(pool, ranker, k, inside, bonus, min_score, curve)
+                answers[i] = self.choose(pool, k, ranker, inside, bonus, min_score, curve)
         return answers
 
     def _pool(self, query: Query, k: int) -> list[CandidatePool]:
@@ -199,10 +199,12 @@ class FusedGenerator:
                 self._pools.popitem(last=False)
         return pools
 
-    def _choose(
-        self, pool: CandidatePool, ranker: Ranker, k: int, inside: Callable[[str], bool] | None, bonus: float,
-        min_score: float | None, calibration: Calibration | None,
+    def choose(
+        self, pool: CandidatePool, k: int, ranker: Ranker | None = None, inside: Callable[[str], bool] | None = None,
+        bonus: float = PREFER_BONUS, min_score: float | None = None, calibration: Calibration | None = None,
     ) -> Prediction:  # fmt: skip
+        """The k best candidates of one text; phrases that are `inside` get a bonus."""
+        ranker = ranker or self.ranker
         log_odds = ranker.log_odds(pool.features)
         scores = ranker.probabilities(log_odds)
         allowed = np.flatnonzero(self._worthy(pool, scores, ranker))

@@ -107,9 +107,13 @@ def fuse(
     device: str | None = None,
     seed: int = 0,
     ablate: bool = True,
+    told_items: int = TOLD_ITEMS,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Trains what has to be trained, learns the ranker and writes the folder; returns what fusion.json holds."""
+    """Trains what has to be trained, learns the ranker and writes the folder; returns what fusion.json holds.
+
+    Without `told_items`, items that are told some keyphrases (`--complete`) are ranked like all others.
+    """
     specs = parse_sources(sources)
     check_target(out, force)
     items = read_labeled(train, columns)
@@ -124,7 +128,7 @@ def fuse(
         save_labels(folder, memory.labels)
         made = [_make(spec, memory, folder, precision, device) for spec in specs]
         pooler = Pooler(memory, made, depth)
-        ranker, told, report = _learn(pooler, labeled, dev, dev_items, mu, seed, ablate)
+        ranker, told, report = _learn(pooler, labeled, dev, dev_items, mu, seed, ablate, told_items)
         ranker.save(folder / "ranker.npz")
         if told is not None:
             told.save(folder / "told.npz")
@@ -215,7 +219,7 @@ def _timed(name: str, work: Any) -> Any:
 
 
 def _learn(
-    pooler: Pooler, labeled: list[LabeledItem], dev: Any, most: int, mu: float, seed: int, ablate: bool
+    pooler: Pooler, labeled: list[LabeledItem], dev: Any, most: int, mu: float, seed: int, ablate: bool, told_items: int
 ) -> tuple[Ranker, Ranker | None, dict[str, Any]]:
     """The ranker, the ranker for items that are told some keyphrases, and what was measured."""
     plain = Ranker(pooler.names)
@@ -237,7 +241,7 @@ def _learn(
     ranker, held_out = _timed("ranker", lambda: fit_ranker(features, right, owner, pooler.names, seed=seed))
     report = measure(pooler, pools, [item[2] for item in items], held_out, mu, seed, ablate)
     print(describe(report), flush=True)
-    return ranker, _learn_told(pooler, items, seed), {"dev_items": len(items), **report}
+    return ranker, _learn_told(pooler, items, told_items, seed), {"dev_items": len(items), **report}
 
 
 def _refuse_overlap(memory: Memory, items: Sequence[LabeledItem], dev: Any) -> None:
@@ -248,9 +252,9 @@ def _refuse_overlap(memory: Memory, items: Sequence[LabeledItem], dev: Any) -> N
         raise InputError(f"{dev}: {len(both)} of {len(items)} items are in the training file too (e.g. {both[0]!r})")
 
 
-def _learn_told(pooler: Pooler, items: Sequence[LabeledItem], seed: int) -> Ranker | None:
+def _learn_told(pooler: Pooler, items: Sequence[LabeledItem], most: int, seed: int) -> Ranker | None:
     """A ranker for `--complete`: half of each item's keyphrases are told, the others have to be found."""
-    rich = [item for item in items if len(item[2]) > 1][:TOLD_ITEMS]
+    rich = [item for item in items if len(item[2]) > 1][:most]
     if len(rich) < LEAST_ITEMS:
         return None
     chance = np.random.default_rng(seed)

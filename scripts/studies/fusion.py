@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from pusl.fusion.features import Pool
+from pusl.fusion.features import CandidatePool
 from pusl.fusion.fused import FusedGenerator
 from pusl.fusion.held_out import reliability
-from pusl.fusion.learn import collect, fuse, read_labeled, training_rows
+from pusl.fusion.learn import TOLD_ITEMS, collect, fuse, read_labeled, training_rows
 from pusl.fusion.memory import LabeledItem
 from pusl.fusion.ranker import Ranker, fit_ranker
 from pusl.fusion.sources import GeneratorSource
@@ -38,7 +38,7 @@ def file(data: Path, name: str) -> Path:
     return plain if plain.exists() else data / f"{name}.jsonl.gz"
 
 
-def ranked(pools: Sequence[Pool], items: Sequence[LabeledItem], scores: np.ndarray, k: int) -> Predictions:
+def ranked(pools: Sequence[CandidatePool], items: Sequence[LabeledItem], scores: np.ndarray, k: int) -> Predictions:
     """The k best candidates of each item by given scores; -inf is no candidate."""
     found, start = {}, 0
     for pool, item in zip(pools, items, strict=True):
@@ -49,7 +49,7 @@ def ranked(pools: Sequence[Pool], items: Sequence[LabeledItem], scores: np.ndarr
 
 
 def rankings(
-    model: FusedGenerator, pools: Sequence[Pool], items: Sequence[LabeledItem], k: int
+    model: FusedGenerator, pools: Sequence[CandidatePool], items: Sequence[LabeledItem], k: int
 ) -> dict[str, Predictions]:
     """Every source alone, and reciprocal ranks."""
     features = np.concatenate([pool.features for pool in pools])
@@ -64,6 +64,11 @@ def generated(model: FusedGenerator, items: Sequence[LabeledItem], k: int, known
     """What `pusl generate` gives."""
     found = model.generate([item[1] for item in items], k, known=known, ids=[item[0] for item in items])
     return {item[0]: one.keyphrases for item, one in zip(items, found, strict=True)}
+
+
+def chosen(model: FusedGenerator, pools: Sequence[CandidatePool], items: Sequence[LabeledItem], k: int) -> Predictions:
+    """The same from pools that are there already."""
+    return {item[0]: model.choose(pool, k).keyphrases for pool, item in zip(pools, items, strict=True)}
 
 
 def table(references: Any, systems: Mapping[str, Predictions], train: Path, seed: int = 0) -> dict[str, Any]:
@@ -132,8 +137,10 @@ def told_half(items: Sequence[LabeledItem], share: float = 0.2) -> tuple[list[La
     return rest, known
 
 
-def curve(model: FusedGenerator, data: Path, sizes: Sequence[int], test: Sequence[LabeledItem], pools: Sequence[Pool],
-          k: int, wide: Mapping[str, Predictions], train: Path) -> dict[str, Any]:  # fmt: skip
+def curve(
+    model: FusedGenerator, data: Path, sizes: Sequence[int], test: Sequence[LabeledItem],
+    pools: Sequence[CandidatePool], k: int, wide: Mapping[str, Predictions], train: Path,
+) -> dict[str, Any]:  # fmt: skip
     """Fused by rankers that learned from fewer dev items."""
     dev = read_labeled(file(data, "dev"))
     order = np.random.default_rng(0).permutation(len(dev))[: max(sizes)]
@@ -167,7 +174,8 @@ def main() -> None:
     folder = args.out / name
     if not (folder / "pusl.json").exists():
         args.out.mkdir(parents=True, exist_ok=True)
-        fuse(train, file(args.data, "dev"), [f"pusl={args.model}", *args.sources], folder)
+        told_items = TOLD_ITEMS if args.told else 0
+        fuse(train, file(args.data, "dev"), [f"pusl={args.model}", *args.sources], folder, told_items=told_items)
     model = FusedGenerator.load(folder)
     test = read_labeled(file(args.data, "test"))[: args.test_items]
     references = {item[0]: item[2] for item in test}
@@ -176,7 +184,7 @@ def main() -> None:
     seconds = time.perf_counter() - began
     k = int(model.defaults["k"])
     systems = rankings(model, pools, test, k)
-    fused = generated(model, test, k)
+    fused = chosen(model, pools, test, k)
     result = table(references, {"fused": fused, **systems}, train)
     print(shown(result), flush=True)
     memory = model.memory.forms
@@ -212,7 +220,7 @@ def main() -> None:
     print(json.dumps({"written": str(args.out / f"{name}.json")}))
 
 
-def spans(pools: Sequence[Pool]) -> list[tuple[int, int]]:
+def spans(pools: Sequence[CandidatePool]) -> list[tuple[int, int]]:
     """Where each item's rows begin and end."""
     ends = np.cumsum([len(pool.forms) for pool in pools]).tolist()
     return list(zip([0, *ends[:-1]], ends, strict=True))
