@@ -137,6 +137,7 @@ def test_curves_end_where_the_longest_list_ends(files: dict[str, Path]) -> None:
 
     page = curves()  # 2μ is 4, and so many phrases the longest list holds
     assert " at 4<" in page and " at 5<" not in page
+    assert re.search(r'text-anchor="end" y="\d+">2μ = 4<', page), "the mark at the right edge is named on its left"
     rows = [json.loads(line) for line in files["busy"].read_text().splitlines()]
     for row in rows:
         row["keyphrases"] += ["one", "more"]

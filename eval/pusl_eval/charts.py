@@ -68,9 +68,12 @@ def line_chart(
     parts = [_axes(ticks(0, y1), place_y, y_format, x_ticks, place_x, plain, x_label, y_label)]
     for name, x in (marks or {}).items():
         if x0 <= x <= x1:
+            at = place_x(x)
+            room = at < LEFT + PLOT_W - 50  # else the name stands on the line's left
+            side = f'x="{at + 3:.1f}"' if room else f'x="{at - 3:.1f}" text-anchor="end"'
             parts.append(
-                f'<line class="mark" x1="{place_x(x):.1f}" x2="{place_x(x):.1f}" y1="{TOP}" y2="{TOP + PLOT_H}"/>'
-                f'<text class="mark" x="{place_x(x) + 3:.1f}" y="{TOP + 10}">{escape(name)}</text>'
+                f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{TOP + PLOT_H}"/>'
+                f'<text class="mark" {side} y="{TOP + 10}">{escape(name)}</text>'
             )
     for index, (name, points) in enumerate(drawn.items()):
         band = (bands or {}).get(name)
