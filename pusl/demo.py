@@ -246,14 +246,18 @@ def _spread(config: DemoConfig) -> str:
         return ""
     runs = stored["processors"]
 
-    def shown(title: str, name: str, digits: int = 1) -> str:
-        values = [value for run in runs.values() for value in run["percent at 2μ"].get(title, {}).get(name, [])]
-        return f"{min(values):.{digits}f}–{max(values):.{digits}f}" if values else "–"
+    def values(title: str, name: str) -> list[float]:
+        return [value for run in runs.values() for value in run["percent at 2μ"].get(title, {}).get(name, [])]
+
+    def shown(title: str, name: str, digits: int) -> str:
+        found = values(title, name)
+        return f"{min(found):.{digits}f}–{max(found):.{digits}f}" if found else "–"
 
     heads = (("#K@2μ", "K", 2), ("B@2μ", "B", 1), ("true B@2μ", "true B", 1))
-    rows = [f"{'':<9}" + "".join(f"{head:>16}" for head, _, _ in heads)]
+    rows = [f"{'':<9}{'runs':>6}" + "".join(f"{head:>16}" for head, _, _ in heads)]
     rows += [
-        f"{title:<9}" + "".join(f"{shown(title, name, digits):>16}" for _, name, digits in heads)
+        f"{title:<9}{len(values(title, 'B')):>6}"
+        + "".join(f"{shown(title, name, digits):>16}" for _, name, digits in heads)
         for title in SYSTEMS.values()
     ]
     where = " and ".join(f"{len(run['seeds'])} on a processor with {name}" for name, run in runs.items())

@@ -49,9 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Selects, trains, reports."""
-    from pusl.process import TRAINING_MEMORY, prepare_process
+    from pusl.process import prepare_process
 
-    prepare_process(args.threads, keep_memory=TRAINING_MEMORY)
+    prepare_process(args.threads, keep_memory=True)
     from pusl.training import TrainingError
     from pusl.training.posttraining import post_train
 

@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
     config = _resumed(args) if args.resume else build(TrainConfig, args, args.config)
     resolve(config)  # what is wrong with the flags is said at once, before torch loads
     config = settle_labels(config)
-    from pusl.process import TRAINING_MEMORY, prepare_process
+    from pusl.process import prepare_process
 
-    prepare_process(args.threads, keep_memory=TRAINING_MEMORY)
+    prepare_process(args.threads, keep_memory=True)
     from pusl.training import TrainingError, is_main_process, train
 
     try:

@@ -31,7 +31,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 from pusl.checkpoint import load_base, scratch_model
 from pusl.examples import Example, read_examples
 from pusl.paradigms import One2One, Paradigm, Pusl
-from pusl.process import DECODING_MEMORY, TRAINING_MEMORY, keep_freed_memory
+from pusl.process import keep_freed_memory
 from pusl.tokenizer import TokenIds, token_ids, train_tokenizer
 from pusl.training import objective
 from pusl.training.collate import BatchPlan, Collator, Draw, PlanSampler, TokenizedItem, target_lengths
@@ -225,10 +225,10 @@ def bench_weights(args: argparse.Namespace, data: PreparedData, tokenizer: Any, 
     batches = [collator([items[draw] for draw in draws]) for draws in islice(PlanSampler(plan), args.steps + 1)]
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     few, found = objective.FEW_ROWS, {}
+    keep_freed_memory()
     for name in ("before", "float32", "bf16"):
-        # Before, encoder and decoder each had a gradient of the whole table, and its pages went back to the system.
+        # Before, encoder and decoder each had a gradient of the whole table.
         objective.FEW_ROWS = len(weights["shared.weight"]) if name == "before" else few
-        keep_freed_memory(DECODING_MEMORY if name == "before" else TRAINING_MEMORY)
         model.load_state_dict(weights)
         found[name] = _steps(with_loss(model).train(), batches, bf16=name == "bf16")
     before = found["before"]
