@@ -8,9 +8,10 @@ generator.generate(["Zeto X2 drone with 4k camera"], k=10)
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine
 from pusl.decoding.device.device_engine import DeviceEngine
+from pusl.decoding.device.text_queue import TokensAhead
+from pusl.decoding.device.token_steps import Finish
 from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.greedy import decode_sequences
 from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
@@ -182,12 +185,11 @@ class KeyphraseGenerator:
             if temperature > 0 or allow_repeats:
                 raise InputError("known keyphrases need a search: keep temperature at 0 and allow_repeats off")
         readable = [i for i, text in enumerate(texts) if text.strip()]
-        source = encode_texts(self.tokenizer, [texts[i] for i in readable], self.max_source_length)
         given_before = [known[i] for i in readable] if known is not None else None
         own = self.paradigm.ends_itself
         room = KNOWN_PHRASES if own and known is not None else 0
         search = Search(k + room, strategy, allow_repeats, batch_size, num_beams, floor)
-        with float32_products(self.precision):
+        with float32_products(self.precision), self._source([texts[i] for i in readable]) as source:
             if own and strategy != "sequence" and temperature == 0:
                 found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
             elif temperature > 0 or own:
@@ -263,12 +265,22 @@ class KeyphraseGenerator:
         """The engine that scores given phrases; on a GPU it is made when it is first needed."""
         return self.engine if isinstance(self.engine, Engine) else Engine(self.checkpoint.model)
 
-    def _decode(self, source: list[list[int]], rules: Rules, **options: Any) -> list[list[Phrase]]:
+    @contextmanager
+    def _source(self, texts: list[str]) -> Iterator[Any]:
+        """The texts' ids. For a device a thread goes on with them while the first are decoded."""
+        encode = partial(encode_texts, self.tokenizer, max_length=self.max_source_length)
         if isinstance(self.engine, DeviceEngine):
-            return self.engine.decode_sequences(source, rules, **options)
-        return decode_sequences(self.engine, source, rules, **options)
+            with TokensAhead(texts, encode) as ahead:
+                yield ahead
+        else:
+            yield encode(texts)
 
-    def _find(self, source: list[list[int]], rules: Rules, plan: Callable[[int], Plan], **options: Any) -> list[Any]:
+    def _decode(self, source: Any, rules: Rules, finish: Finish, **options: Any) -> list[list[Phrase]]:
+        if isinstance(self.engine, DeviceEngine):
+            return self.engine.decode_sequences(source, rules, finish=finish, **options)
+        return [finish(phrases) for phrases in decode_sequences(self.engine, source, rules, **options)]
+
+    def _find(self, source: Any, rules: Rules, plan: Callable[[int], Plan], **options: Any) -> list[Any]:
         if isinstance(self.engine, DeviceEngine):
             return self.engine.search_phrases(source, rules, plan, **options)
         return list(search_phrases(self.engine, source, rules, plan, **options))
@@ -276,17 +288,15 @@ class KeyphraseGenerator:
     def _rules(self, k: int) -> Rules:
         return Rules(self.tokens, self.paradigm.endless, k, self.max_phrase_tokens, self.banned)
 
-    def _sequences(
-        self, source: list[list[int]], search: Search, sampling: Sampling, keys: list[int]
-    ) -> list[list[Phrase]]:
+    def _sequences(self, source: Any, search: Search, sampling: Sampling, keys: list[int]) -> list[list[Phrase]]:
         """One decoded sequence per text; without repeats an endless model gets twice as many slots to fill."""
         if not source:
             return []
         slots = 2 * search.k if self.paradigm.endless and not search.allow_repeats else search.k
-        found = self._decode(source, self._rules(slots), slots=search.batch_size, sampling=sampling, keys=keys)
-        return found if search.allow_repeats else [self._distinct(phrases) for phrases in found]
+        finish: Finish = list if search.allow_repeats else self._distinct
+        return self._decode(source, self._rules(slots), finish, slots=search.batch_size, sampling=sampling, keys=keys)
 
-    def _beams_summed(self, source: list[list[int]], search: Search) -> list[list[Phrase]]:
+    def _beams_summed(self, source: Any, search: Search) -> list[list[Phrase]]:
         """GROOV's ranking: whole sequences by beam search, each label scored by the beams that contain it."""
         if not source:
             return []
@@ -331,7 +341,7 @@ class KeyphraseGenerator:
 
     def _search(
         self,
-        source: list[list[int]],
+        source: Any,
         search: Search,
         rule: UniverseRule | None,
         known: Sequence[Sequence[str]] | None = None,
@@ -348,7 +358,7 @@ class KeyphraseGenerator:
         for i, phrases in enumerate(known):  # an item's width must not depend on the rest of its batch
             more = -(-len(distinct(phrases)) // 8) * 8
             groups.setdefault(min(beams + more, most), []).append(i)
-        found: list[list[Phrase]] = [[] for _ in source]
+        found: list[list[Phrase]] = [[] for _ in range(len(source))]
         for width, items in groups.items():
             part = self._search_at(width, [source[i] for i in items], search, rule, [known[i] for i in items])
             for i, phrases_found in zip(items, part, strict=True):
@@ -358,7 +368,7 @@ class KeyphraseGenerator:
     def _search_at(
         self,
         beams: int,
-        source: list[list[int]],
+        source: Any,
         search: Search,
         rule: UniverseRule | None,
         known: Sequence[Sequence[str]] | None,
@@ -382,11 +392,11 @@ class KeyphraseGenerator:
             taken = sum(rule.universe.contains(phrase) for phrase in distinct(known[i])) if known else 0
             return min(k, len(rule.universe) - taken)
 
-        found: list[list[Phrase]] = [[] for _ in source]
+        found: list[list[Phrase]] = [[] for _ in range(len(source))]
         last = max(beams, MOST_BEAMS)
         while pending:
             plans: list[Any] = self._find(
-                [source[i] for i in pending], self._rules(k), plan,
+                source if len(pending) == len(source) else [source[i] for i in pending], self._rules(k), plan,
                 beams=beams, slots=search.batch_size, constraint=rule,
                 known=None if before is None else [before[i] for i in pending],
             )  # fmt: skip

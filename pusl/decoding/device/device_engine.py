@@ -16,6 +16,7 @@ import torch
 from pusl.decoding.device.phrase_books import run_searches
 from pusl.decoding.device.phrase_steps import BeamSlots, beam_length
 from pusl.decoding.device.slots import Slots, bucket, slot_bucket
+from pusl.decoding.device.text_queue import TokenRows, longest_now
 from pusl.decoding.device.token_steps import SequenceSlots, run_sequences, sequence_length
 from pusl.decoding.device.transformer import DeviceT5
 from pusl.decoding.plans import Plan, Ranked
@@ -43,32 +44,43 @@ class DeviceEngine:
     @torch.inference_mode()
     def decode_sequences(
         self,
-        texts: Sequence[Sequence[int]],
+        texts: TokenRows,
         rules: Rules,
         *,
         slots: int = 32,
         sampling: Sampling | None = None,
         keys: Sequence[int] | None = None,
+        finish: Callable[[list[Phrase]], list[Phrase]] = list,
     ) -> list[list[Phrase]]:
-        """The phrases of each text's sequence, in order, repeats included. See `greedy.decode_sequences`."""
-        if not texts:
+        """The phrases of each text's sequence, in order, repeats included. See `greedy.decode_sequences`.
+
+        `finish` gets the phrases of every text that has ended, while the device works on others.
+        """
+        if not len(texts):
             return []
-        sampling = sampling or Sampling()
+        sampling, keys = sampling or Sampling(), keys or [0] * len(texts)
         length = bucket(sequence_length(rules))
-        text_length = bucket(max(map(len, texts)))
+        text_length = bucket(longest_now(texts))
         count = self._count(SEQUENCES * slots, len(texts), text_length, length)
         settings = (sampling.temperature, sampling.top_p, sampling.seed)
         pool = self._pool(
             ("sequence", count, text_length, length, rules, settings),
             lambda: SequenceSlots(self.t5, count, text_length, length, rules, sampling),
         )
+        found: list[list[Phrase]] = [[] for _ in range(len(texts))]
         with self._current():
-            return run_sequences(pool, texts, keys or [0] * len(texts))
+            late = run_sequences(pool, texts, keys, found, finish)
+        more = self.decode_sequences(
+            [texts[i] for i in late], rules, slots=slots, sampling=sampling, keys=[keys[i] for i in late], finish=finish
+        )
+        for i, phrases in zip(late, more, strict=True):
+            found[i] = phrases
+        return found
 
     @torch.inference_mode()
     def search_phrases(
         self,
-        texts: Sequence[Sequence[int]],
+        texts: TokenRows,
         rules: Rules,
         plan: Callable[[int], Plan],
         *,
@@ -79,12 +91,12 @@ class DeviceEngine:
     ) -> list[Plan]:
         """Runs every text's plan to its end and returns the plans. See `search.search_phrases`."""
         plans = [plan(i) for i in range(len(texts))]
-        if not texts:
+        if not plans:
             return plans
         opening = 2 + max((sum(len(one) + 2 for one in phrases) for phrases in known or ()), default=0)
         follows = not all(isinstance(one, Ranked) for one in plans)  # a search may go on behind what it found
         length = bucket(beam_length(rules, beams, opening, follows))
-        text_length = bucket(max(map(len, texts)))
+        text_length = bucket(longest_now(texts))
         if known or follows:
             opening = bucket(max(opening, rules.max_phrase_tokens + 2))
         count = self._count(slots, len(texts), text_length, length)
@@ -95,7 +107,12 @@ class DeviceEngine:
             lambda: BeamSlots(self.t5, count, text_length, length, rules, beams, opening, follows, constraint),
         )
         with self._current():
-            run_searches(pool, texts, plans, known)
+            late = run_searches(pool, texts, plans, known)
+        if late:
+            self.search_phrases(
+                [texts[i] for i in late], rules, lambda i: plans[late[i]], beams=beams, slots=slots,
+                constraint=constraint, known=[known[i] for i in late] if known else None,
+            )  # fmt: skip
         return plans
 
     def _current(self) -> AbstractContextManager[Any]:

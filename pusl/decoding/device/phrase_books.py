@@ -15,6 +15,7 @@ import torch
 
 from pusl.decoding.device.phrase_steps import ORDERS, BeamSlots
 from pusl.decoding.device.slots import REFILL, bucket
+from pusl.decoding.device.text_queue import TextQueue, TokenRows
 from pusl.decoding.device.transfer import Mail
 from pusl.decoding.plans import Plan, Ranked
 from pusl.decoding.rules import Phrase
@@ -22,21 +23,23 @@ from pusl.decoding.rules import Phrase
 
 def run_searches(
     slots: BeamSlots,
-    texts: Sequence[Sequence[int]],
+    texts: TokenRows,
     plans: Sequence[Plan],
     known: Sequence[Sequence[Sequence[int]]] | None = None,
-) -> None:
-    """Runs every text's plan to its end."""
-    queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
+) -> list[int]:
+    """Runs every text's plan to its end. Returns the texts that are too long for these slots."""
+    queue = TextQueue(texts, slots.text_length)
     books = _Books(slots, plans, known)
     mail = Mail(slots.t5.device)
     while queue or books.busy:
         free = books.free()
         if queue and (len(free) >= max(1, slots.count // REFILL) or not books.busy):
-            chosen = free[: len(queue)]
-            fresh = [queue.pop() for _ in chosen]
-            slots.fill(chosen, [texts[i] for i in fresh])
-            books.start(chosen, fresh)
+            fresh = queue.take(len(free), wait=not books.busy)
+            if fresh:
+                slots.fill(free[: len(fresh)], [texts[i] for i in fresh])
+                books.start(free[: len(fresh)], fresh)
+            if not books.busy:
+                continue  # what came was too long for these slots
         if books.orders[:, 0].any():
             slots.order(books.orders.copy())
             books.orders[:, 0] = 0
@@ -46,6 +49,7 @@ def run_searches(
         mail.post(slots.record, books.stepped())
         if len(mail) > 1:  # while this step runs, the host reads the one before
             books.read(*mail.take())
+    return queue.late
 
 
 class _Books:

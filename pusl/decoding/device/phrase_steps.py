@@ -125,7 +125,7 @@ class BeamSlots(Slots):
         now = torch.where(context, places, position[:, None])
         distance = now[..., None] - self.positions[..., :length]  # (n, W, T)
         x = t5.decode(
-            tips, (places + self.base).flatten(), t5.bias(distance), self.cache,
+            tips, (places + self.base).flatten(), t5.bias(distance.add_(1)), self.cache,
             self.memory[:, :, :text_length], self.unread[..., :text_length],
         )  # fmt: skip
         logprobs = t5.logits(x).log_softmax(-1).view(self.count, self.beams, -1)  # the model's own, before any rule

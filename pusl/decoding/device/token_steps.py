@@ -7,33 +7,40 @@ slots whose sequence has ended while the device continues.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
 from pusl.decoding.device.slots import REFILL, Slots, bucket, rule_table
+from pusl.decoding.device.text_queue import TextQueue, TokenRows
 from pusl.decoding.device.transfer import Mail, to_device
 from pusl.decoding.device.transformer import DeviceT5
 from pusl.decoding.greedy import sample
 from pusl.decoding.rules import Phrase, Rules, Sampling
 
 STEPS = 8  # between two copies to the host
-LAST = 1 << 30  # added to a sequence's last token in the log
-TOKEN, SECOND, PAIRED, USED, INSIDE, PHRASES, ACTIVE = range(7)
+MORE = 1 << 30  # added to a token in the log if its sequence goes on after it
+MANY = 1 << 40  # phrases that the end of a sequence counts as
+Finish = Callable[[list[Phrase]], Any]  # what becomes of a sequence's phrases, while the device goes on
 
 
 def sequence_length(rules: Rules) -> int:
-    """Cache entries that a sequence needs at most, and one that takes what must not be kept."""
+    """Cache entries that a sequence needs at most."""
     return rules.phrases * (rules.max_phrase_tokens + 2) + 2
 
 
 class SequenceSlots(Slots):
     """One sequence per slot.
 
-    A row of `state` holds: the two tokens fed next, whether both are fed (`<eok><bok>`) or only the second, cache
-    entries used, tokens in the current phrase, phrases so far, whether the sequence is still going on.
+    A row of `state` holds: the place of the last token, tokens in the current phrase, phrases so far, whether the
+    sequence is still going on, and the tokens fed next. A PUSL model is always fed the last two: after a phrase they
+    are `<eok><bok>`, of which neither was fed before; else the first was, and its key and value are computed again.
+
+    What a chosen token changes is looked up in one table, `effects`: whether the current phrase goes on, phrases ended,
+    tokens to feed, the first of them if it is a new one, and the last.
     """
 
     def __init__(
@@ -46,17 +53,23 @@ class SequenceSlots(Slots):
         closing = [tokens.eok] if rules.marks else [tokens.sep, tokens.eos]
         table = rule_table(t5.vocab_size, sorted(never), closing[:1], closing, rules.max_phrase_tokens)
         self.table = table.to(device)
-        kinds = torch.zeros(t5.vocab_size, dtype=torch.int64)
-        kinds[closing[0]] = 1  # ends a phrase
-        if not rules.marks:
-            kinds[tokens.eos] = 2  # ends the sequence
-        self.kinds = kinds.to(device)
-        self.state = torch.zeros(count, 7, dtype=torch.int64, device=device)
-        opening = [tokens.start, tokens.bok, 1] if rules.marks else [tokens.start, tokens.start, 0]
-        self.opening = torch.tensor([[*opening, 0, 0, 0, 1]]).to(device)
-        self.shift = torch.tensor([[[-1], [0]]]).to(device) - self.entries[:length]  # (1, 2, T)
+        effects = torch.tensor([1, 0, 1, 0, 0]).repeat(t5.vocab_size, 1)
+        effects[:, 4] = torch.arange(t5.vocab_size)
+        if rules.marks:  # the <bok> that must follow is fed together with <eok>
+            effects[tokens.eok] = torch.tensor([0, 1, 2, tokens.eok, tokens.bok])
+        else:
+            effects[tokens.sep, :2] = torch.tensor([0, 1])
+            effects[tokens.eos, :2] = torch.tensor([0, MANY])
+        self.effects = effects.to(device)  # (V, 5)
+        fed = [tokens.start, tokens.bok] if rules.marks else [tokens.start]
+        last = len(fed) - 1
+        self.opening = torch.tensor([[last, 0, 0, 1, *fed]]).to(device)
+        self.idle = torch.tensor([[last, 0, MANY, 0, *fed]]).to(device)
+        self.state = self.idle.repeat(count, 1)
+        back = torch.arange(-last, 1).to(device)  # of the fed tokens
+        self.places = self.base + back  # (n, Q)
+        self.shift = back[:, None] - self.entries[:length] + 1  # (Q, T)
         self.log = torch.zeros(STEPS, count, 2, dtype=torch.int64, device=device)
-        self.none = torch.zeros(count, dtype=torch.int64, device=device)
         self.tick = torch.zeros(1, dtype=torch.int64, device=device)
         self.real = torch.float32 if device.type == "mps" else torch.float64
         self.uniform = torch.zeros(count, length + 1 if sampling.temperature > 0 else 0, dtype=self.real, device=device)
@@ -73,17 +86,13 @@ class SequenceSlots(Slots):
 
     def step(self, length: int, text_length: int) -> None:
         """Feeds every row, chooses its next token, and logs it."""
-        rules, tokens, t5 = self.rules, self.rules.tokens, self.t5
-        _, _, paired, used, inside, phrases, active = self.state.unbind(1)
-        at = used + paired  # place of the last token
-        unused = torch.where(paired > 0, at - 1, self.length - 1)  # where the first of two goes if it is not fed
-        places = torch.stack([unused, at], 1) + self.base
-        distance = at[:, None, None] + self.shift[..., :length]  # (n, 2, T)
+        rules, t5, state = self.rules, self.t5, self.state
+        at, inside, phrases, going = state[:, :4].unbind(1)
         x = t5.decode(
-            self.state[:, :2], places.flatten(), t5.bias(distance), self.cache,
-            self.memory[:, :, :text_length], self.unread[..., :text_length],
+            state[:, 4:], (at[:, None] + self.places).flatten(), t5.bias(at[:, None, None] + self.shift[:, :length]),
+            self.cache, self.memory[:, :, :text_length], self.unread[..., :text_length],
         )  # fmt: skip
-        logits = t5.logits(x.view(self.count, 2, -1)[:, 1])  # (n, V)
+        logits = t5.logits(x.view(self.count, -1, x.shape[-1])[:, -1])  # (n, V)
         logprobs = logits.log_softmax(-1)  # the model's own, before any rule
         allowed = logits + self.table.index_select(0, inside)
         if self.sampling.temperature > 0:
@@ -92,19 +101,16 @@ class SequenceSlots(Slots):
         else:
             chosen = allowed.argmax(-1)
         logprob = logprobs.gather(1, chosen[:, None])[:, 0]
-        kind = self.kinds.index_select(0, chosen)
-        closing = kind > 0
-        phrases = phrases + (kind == 1)
-        done = (kind == 2) | (phrases >= rules.phrases)
-        going = active > 0
-        noted = torch.where(going, chosen + done * LAST, -1)
+        inner, ended, more, first, last = self.effects.index_select(0, chosen).unbind(1)
+        phrases = phrases + ended
+        on = phrases < rules.phrases
+        # A slot whose sequence has ended goes on writing; the host reads up to the first token without the mark.
+        noted = torch.add(chosen, on, alpha=MORE)
         self.log.index_copy_(0, self.tick, torch.stack([noted, logprob.view(torch.int32)], -1)[None])
         self.tick.add_(1).remainder_(STEPS)
-        first, last, both = chosen, chosen, self.none
-        if rules.marks:  # <eok> and the <bok> that must follow are fed together
-            last, both = torch.where(closing, tokens.bok, chosen), closing
-        used, inside = torch.where(going, at + 1, used), torch.where(closing, 0, inside + 1)
-        self.state.copy_(torch.stack([first, last, both, used, inside, phrases, going & ~done], 1))
+        fed = [torch.addcmul(first, inner, state[:, 5]), last] if rules.marks else [last]
+        at, inside = torch.addcmul(at, going, more), torch.addcmul(inner, inner, inside)
+        torch.stack([at, inside, phrases, on, *fed], 1, out=state)
 
 
 def draw(seed: int, key: int, count: int) -> np.ndarray:
@@ -122,21 +128,24 @@ def _mix(value: np.ndarray) -> np.ndarray:
         return value ^ (value >> np.uint64(31))
 
 
-def run_sequences(slots: SequenceSlots, texts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[list[Phrase]]:
-    """The phrases of each text's sequence, in order, repeats included."""
-    queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
-    found: list[list[Phrase]] = [[] for _ in texts]
+def run_sequences(
+    slots: SequenceSlots, texts: TokenRows, keys: Sequence[int], found: list[Any], finish: Finish
+) -> list[int]:
+    """Puts what `finish` makes of each text's phrases into `found`. Returns the texts too long for these slots."""
+    queue = TextQueue(texts, slots.text_length)
     books = _SequenceBooks(slots.count, slots.rules)
     mail = Mail(slots.t5.device)
     slots.lengths[:] = 0
-    slots.state.zero_()
+    slots.state.copy_(slots.idle)
     while queue or books.busy:
         free = books.free()
         if queue and (len(free) >= max(1, slots.count // REFILL) or not books.busy):
-            chosen = free[: len(queue)]
-            fresh = [queue.pop() for _ in chosen]
-            slots.admit(chosen, [texts[i] for i in fresh], [keys[i] for i in fresh])
-            books.start(chosen, fresh)
+            fresh = queue.take(len(free), wait=not books.busy)
+            if fresh:
+                slots.admit(free[: len(fresh)], [texts[i] for i in fresh], [keys[i] for i in fresh])
+                books.start(free[: len(fresh)], fresh)
+            if not books.busy:
+                continue  # what came was too long for these slots
         for _ in range(STEPS):
             length = min(bucket(books.longest()), slots.length)
             read = slots.read_length()
@@ -144,14 +153,14 @@ def run_sequences(slots: SequenceSlots, texts: Sequence[Sequence[int]], keys: Se
             books.steps += 1
         mail.post(slots.log, books.items.copy())
         if len(mail) > 1 or not queue:  # while these steps run, the host reads those before
-            _read(mail, books, found, slots)
-    return found
+            _read(mail, books, found, slots, finish)
+    return queue.late
 
 
-def _read(mail: Mail, books: _SequenceBooks, found: list[list[Phrase]], slots: SequenceSlots) -> None:
+def _read(mail: Mail, books: _SequenceBooks, found: list[Any], slots: SequenceSlots, finish: Finish) -> None:
     log, items = mail.take()
     for slot, phrases in books.read(log, items):
-        found[books.items[slot]] = phrases
+        found[books.items[slot]] = finish(phrases)
         books.items[slot] = -1
         slots.lengths[slot] = 0
 
@@ -191,18 +200,18 @@ class _SequenceBooks:
         self.tokens[mine[:, None], columns] = log[:, mine, 0].T
         self.logprobs[mine[:, None], columns] = log[:, mine, 1].T.astype(np.int32).view(np.float32)
         self.noted[mine] += len(log)
-        ended = mine[(log[:, mine, 0] >= LAST).any(0)]
+        ended = mine[(log[:, mine, 0] < MORE).any(0)]
         return [(slot, self._phrases(slot)) for slot in ended.tolist()]
 
     def _phrases(self, slot: int) -> list[Phrase]:
         row = self.tokens[slot, : self.noted[slot]]
-        stop = int(np.argmax(row >= LAST)) + 1
+        stop = int(np.argmax(row < MORE)) + 1
         tokens = self.rules.tokens
         ends = (tokens.eok, tokens.sep, tokens.eos)
         found: list[Phrase] = []
         ids: list[int] = []
         total = 0.0
-        for token, logprob in zip((row[:stop] % LAST).tolist(), self.logprobs[slot, :stop].tolist(), strict=True):
+        for token, logprob in zip((row[:stop] % MORE).tolist(), self.logprobs[slot, :stop].tolist(), strict=True):
             total += logprob
             if token not in ends:
                 ids.append(token)

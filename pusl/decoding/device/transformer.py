@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,10 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
+KERNELS = {
+    "gelu_new": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}  # one each; Hugging Face's gelu_new is eight
 MASK_ELEMENTS = 1 << 28  # of the encoder's attention mask at once; more texts than that are encoded in turns
 
 
@@ -100,7 +105,9 @@ class DeviceT5:
         feed = Feed(
             wide=self._fold(wide, block.layer[-1].layer_norm.weight),
             narrow=self._fold([dense.wo.weight]),
-            act=None if config.dense_act_fn == "relu" else ACT2FN[config.dense_act_fn],
+            act=None
+            if config.dense_act_fn == "relu"
+            else KERNELS.get(config.dense_act_fn) or ACT2FN[config.dense_act_fn],
             gated=config.is_gated_act,
         )
         qkv = self._fold([own.q.weight, own.k.weight, own.v.weight], block.layer[0].layer_norm.weight)
@@ -184,9 +191,9 @@ class DeviceT5:
         return torch.mm(x, self.head, out_dtype=torch.float32)
 
     def bias(self, distance: Tensor) -> Tensor:
-        """Distances into the past, negative where hidden (n, Q, T) -> attention bias (n, H, Q, T)."""
+        """1 + distances into the past, 0 and less where hidden (n, Q, T) -> attention bias (n, H, Q, T)."""
         n, q_length, used = distance.shape
-        index = distance.clamp(-1, self.reach).add_(1).flatten()
+        index = distance.clamp(0, self.reach + 1).flatten()
         return self.ladder.index_select(1, index).view(self.heads, n, q_length, used).transpose(0, 1)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
