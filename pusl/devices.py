@@ -49,6 +49,21 @@ def resolve_device(name: str | None = "auto") -> str:
     return name
 
 
+def choose_device(name: str | None = "auto") -> str:
+    """The device for a process that takes only the first GPU it sees (a trainer): other GPUs are hidden from it."""
+    device = resolve_device(name)
+    number = device.partition(":")[2]
+    if number and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError(f"device {device!r}: the launcher gives each process a GPU of its own; use cuda or auto")
+    if number not in ("", "0"):
+        import torch
+
+        if torch.cuda.is_initialized():
+            raise InputError(f"device {device!r}: this process uses a GPU already; set CUDA_VISIBLE_DEVICES before it")
+        os.environ.update(worker_environment(int(number), torch.cuda.device_count()))
+    return device.partition(":")[0]
+
+
 def may_have_gpu() -> bool:
     """Whether it is worth asking torch, which takes seconds to load."""
     if sys.platform != "linux" or "torch" in sys.modules:

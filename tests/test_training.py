@@ -250,7 +250,7 @@ def test_a_diverged_run_says_so(files, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_bf16_warns_where_it_is_emulated_and_trains(files, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("pusl.training.training_run.has_fast_bf16", lambda: False)
+    monkeypatch.setattr("pusl.training.training_run.has_fast_bf16", lambda device: False)
     result = train(settings(files, tmp_path / "model", max_steps=2, dev=None, bf16=True, log_every=1))
     assert "--bf16" in capsys.readouterr().err
     assert all(math.isfinite(point["loss"]) for point in result.record["history"])
@@ -262,7 +262,7 @@ def test_bf16_warns_where_it_is_emulated_and_trains(files, tmp_path, capsys, mon
 def test_bf16_is_recommended_for_pretrained_weights_on_a_processor_that_has_it(
     files, tmp_path, capsys, monkeypatch, fast
 ):
-    monkeypatch.setattr("pusl.training.training_run.has_fast_bf16", lambda: fast)
+    monkeypatch.setattr("pusl.training.training_run.has_fast_bf16", lambda device: fast)
     train(settings(files, tmp_path / "first", max_steps=1, dev=None))
     assert "bfloat16" not in capsys.readouterr().err
     train(settings(files, tmp_path / "second", model=str(tmp_path / "first"), max_steps=1, dev=None))

@@ -216,6 +216,15 @@ class KeyphraseGenerator:
             )
         return answers
 
+    def refresh(self, checkpoint: Checkpoint) -> None:
+        """Takes over the weights of a checkpoint of the same shape: the same model after some more training."""
+        self.checkpoint = checkpoint
+        self.__dict__.pop("scoring_engine", None)
+        if isinstance(self.engine, DeviceEngine):
+            self.engine.refresh(checkpoint.model)
+        else:
+            self.engine = Engine(checkpoint.model, self.precision)
+
     def score(
         self,
         texts: str | Iterable[str],

@@ -28,6 +28,7 @@ class DevSet:
         if not self.items:
             raise InputError(f"{path}: no item has a keyphrase, so there is nothing to score; omit --dev")
         self.mu, (self.k, self.double_k) = mu, budgets(mu)
+        self._generator: Any = None  # made once; on a GPU its graphs and memory serve every score
 
     def predict(self, checkpoint: Checkpoint, rank: int = 0, world: int = 1) -> list[list[str]]:
         """2μ keyphrases for this process's share of the items (rank, rank + world, …)."""
@@ -36,7 +37,11 @@ class DevSet:
         texts = [example.text for example in self.items[rank::world]]
         if not texts:
             return []
-        found = KeyphraseGenerator(checkpoint).generate(texts, self.double_k, batch_size=BATCH)
+        if self._generator is None:
+            self._generator = KeyphraseGenerator(checkpoint)
+        else:
+            self._generator.refresh(checkpoint)
+        found = self._generator.generate(texts, self.double_k, batch_size=BATCH)
         return [prediction.keyphrases for prediction in found]
 
     def scores(self, predictions: list[list[str]]) -> dict[str, float]:

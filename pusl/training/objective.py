@@ -55,6 +55,8 @@ class _KeyphraseLoss:
         target = kwargs.pop("decoder_input_ids")  # (B, T)
         source_in, target_in = self._embedded(source, target)
         mask = None if blocks is None else self._block_mask(blocks)
+        if source.device.type != "cpu":  # Hugging Face would ask a GPU whether the mask hides anything, and wait
+            source_mask = self._added(source_mask[:, None, None].bool())  # (B, 1, 1, S)
         with _fast_attention(source.device):
             encoded = self.encoder(**source_in, attention_mask=source_mask).last_hidden_state  # (B, S, D)
             hidden = self.decoder(
@@ -91,7 +93,10 @@ class _KeyphraseLoss:
     def _block_mask(self: Any, blocks: Tensor) -> Tensor:
         """(B, T) block numbers -> (B, 1, T, T): each position sees its own block up to itself."""
         same = blocks[:, :, None] == blocks[:, None, :]  # (B, T, T)
-        mask = same.tril()[:, None]  # (B, 1, T, T)
+        return self._added(same.tril()[:, None])  # (B, 1, T, T)
+
+    def _added(self: Any, mask: Tensor) -> Tensor:
+        """A mask as the model's attention takes it."""
         if self.config._attn_implementation != "eager":
             return mask
         dtype = self.get_input_embeddings().weight.dtype  # eager attention adds its mask

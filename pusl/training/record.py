@@ -23,8 +23,8 @@ RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
 
 # These may differ in a resumed run: they do not change what is learned. Files are compared by content.
 MAY_CHANGE = (
-    "out", "train", "dev", "workers", "report_to", "keep_checkpoints", "push_to_hub", "push_public", "push_labels",
-    "license", "language", "dataset",
+    "out", "train", "dev", "device", "workers", "report_to", "keep_checkpoints", "push_to_hub", "push_public",
+    "push_labels", "license", "language", "dataset",
 )  # fmt: skip
 
 
@@ -37,6 +37,8 @@ class RunRecord(TypedDict, total=False):
     hardware: dict[str, str]
     git: str | None
     processes: int
+    device: str  # cpu, cuda or mps
+    precision: str  # of the products: fp32, tf32 or bf16
     data: dict[str, Any]  # per file: path, bytes, sha256
     summary: dict[str, Any]  # items, labels, μ, ... of the training file
     parameters: int
@@ -145,11 +147,13 @@ class RunFolder:
         return found[-1] if found else None
 
 
-def new_record(config: TrainConfig, processes: int) -> RunRecord:
+def new_record(config: TrainConfig, processes: int, device: str = "cpu") -> RunRecord:
     """The record before the first step."""
     return RunRecord(
         status="running", config=dataclasses.asdict(config), versions=versions(), hardware=hardware(), git=git_hash(),
-        processes=processes, data=fingerprints(config), steps=0, best=None, history=[],
+        processes=processes, device=device,
+        precision="bf16" if config.bf16 else "tf32" if device == "cuda" else "fp32",
+        data=fingerprints(config), steps=0, best=None, history=[],
         timings={"prepare": 0.0, "train": 0.0, "dev": 0.0}, stopped_early=False,
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip

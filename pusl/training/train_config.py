@@ -12,7 +12,8 @@ from typing import Any
 
 from pusl import paradigms
 from pusl.checkpoint import SHAPES
-from pusl.config import check, option
+from pusl.config import DEVICE, check, option
+from pusl.devices import resolve_device
 from pusl.examples import Columns
 from pusl.paradigms import LOSSES, ORDERS
 from pusl_eval.files import InputError, check_input
@@ -90,6 +91,7 @@ class TrainConfig(Columns):
     patience: int = option(3, "stop after this many dev scores without a better one; 0 never stops", minimum=0)
     save_every: int | None = option(None, "steps between checkpoints for --resume (default: --eval-every)", minimum=1)
     log_every: int = option(10, "steps between points of the loss curve", minimum=1)
+    device: str = option("auto", DEVICE)
     bf16: bool | None = option(None, "compute in bfloat16 (default: on GPUs that have it); T5 overflows in float16")
     compile: bool = option(False, "compile the model with torch.compile: minutes of preparation, faster steps on a GPU")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass: less memory, more time")
@@ -126,6 +128,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
             check_input(getattr(config, name))
     if config.model.startswith(SCRATCH) and config.shape not in SHAPES:
         raise InputError(f"unknown model '{config.model}'; known: {', '.join(SCRATCH + name for name in SHAPES)}")
+    resolve_device(config.device)
     if config.seed >= MOST_SEEDS:
         raise InputError(f"'seed' is {config.seed}; it must be below {MOST_SEEDS}")
     if config.dropout is not None and config.dropout >= 1:

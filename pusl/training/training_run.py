@@ -28,7 +28,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from pusl import paradigms
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, save_labels, scratch_model
-from pusl.devices import float32_products
+from pusl.devices import choose_device, float32_products, resolve_device
 from pusl.examples import read_examples
 from pusl.hub import check_login, push
 from pusl.process import half_amx
@@ -76,9 +76,10 @@ def train(
         score_first: also score the model before its first step; it stays if training never beats it.
     """
     config = resolve(config)
+    device = choose_device(config.device)
     if config.bf16 is None:
-        config = dataclasses.replace(config, bf16=torch.cuda.is_available() and has_fast_bf16())
-    state = PartialState(cpu=not accelerator_present())  # without a GPU only this makes it distributed
+        config = dataclasses.replace(config, bf16=device == "cuda" and has_fast_bf16(device))
+    state = PartialState(cpu=device == "cpu")  # without a GPU only this makes it distributed
     folder = RunFolder(str(config.out))
     record = folder.admit(resume, force)
     if record is not None:
@@ -96,7 +97,7 @@ def train(
     state.wait_for_everyone()  # all have read the folder before the main process writes to it
     is_new = record is None
     if is_new and state.is_main_process:
-        folder.begin(new_record(config, state.num_processes), force)
+        folder.begin(new_record(config, state.num_processes, device), force)
     state.wait_for_everyone()
     record = folder.record()
     assert record is not None
@@ -224,7 +225,7 @@ class TrainingRun:
 
     def _trainer(self, stop: StopSignal, score_first: bool) -> KeyphraseTrainer:
         config = self.config
-        if self.state.is_main_process and config.bf16 and not has_fast_bf16():
+        if self.state.is_main_process and config.bf16 and not has_fast_bf16(self.state.device.type):
             _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
         if self.state.is_main_process and self._would_gain_from_bf16():
             _say("this processor multiplies bfloat16: --bf16 trains this model about 1.6 times faster (other rounding)")
@@ -237,7 +238,8 @@ class TrainingRun:
             plan=self.plan, score=self._score if self.dev else None, keep=self._keep, metric=config.metric,
             patience=config.patience, seed=config.seed, workers=config.workers, muon=config.optimizer == "muon",
             model=with_loss(self.model),
-            args=_arguments(config, self.folder, self.max_steps, every, score_first), data_collator=collator,
+            args=_arguments(config, self.folder, self.max_steps, every, score_first, self.state.device.type),
+            data_collator=collator,
             train_dataset=self.data, eval_dataset=self.dev.items if self.dev else None,
         )  # fmt: skip
         if config.optimizer == "muon" and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
@@ -251,7 +253,8 @@ class TrainingRun:
 
     def _would_gain_from_bf16(self) -> bool:
         """Whether --bf16 would pay: on a CPU that has it, and for pretrained sizes, where products take the time."""
-        return not self.config.bf16 and not self.config.shape and not accelerator_present() and has_fast_bf16()
+        on_cpu = self.state.device.type == "cpu"
+        return not self.config.bf16 and not self.config.shape and on_cpu and has_fast_bf16("cpu")
 
     def _score(self) -> dict[str, float]:
         assert self.dev
@@ -333,7 +336,7 @@ class TrainingRun:
 
 
 def _arguments(
-    config: TrainConfig, folder: RunFolder, max_steps: int, every: int, score_first: bool
+    config: TrainConfig, folder: RunFolder, max_steps: int, every: int, score_first: bool, device: str
 ) -> TrainingArguments:
     # transformers 5.23 renamed this option and warns about the old name
     names = {field.name for field in dataclasses.fields(TrainingArguments)}
@@ -349,7 +352,7 @@ def _arguments(
         logging_nan_inf_filter=False, save_strategy="steps", save_steps=config.save_every or every, save_total_limit=2,
         eval_strategy="steps" if config.dev else "no", eval_steps=every,
         eval_on_start=score_first and config.dev is not None, remove_unused_columns=False, disable_tqdm=True,
-        report_to=config.report_to, ddp_find_unused_parameters=False, use_cpu=not accelerator_present(),
+        report_to=config.report_to, ddp_find_unused_parameters=False, use_cpu=device == "cpu",
         **checkpointing,
     )  # fmt: skip
 
@@ -362,12 +365,7 @@ def _is_sharded(trainer: KeyphraseTrainer) -> bool:
 
 def is_main_process() -> bool:
     """Whether this process writes files and messages."""
-    return bool(PartialState(cpu=not accelerator_present()).is_main_process)
-
-
-def accelerator_present() -> bool:
-    """Whether torch sees a GPU or another accelerator."""
-    return torch.cuda.is_available() or torch.backends.mps.is_available()
+    return bool(PartialState(cpu=resolve_device() == "cpu").is_main_process)
 
 
 def _all_texts(config: TrainConfig) -> Iterator[str]:
@@ -378,11 +376,11 @@ def _all_texts(config: TrainConfig) -> Iterator[str]:
         yield from example.keyphrases
 
 
-def has_fast_bf16() -> bool:
+def has_fast_bf16(device: str) -> bool:
     """Whether the device computes in bfloat16 instead of emulating it."""
-    if torch.cuda.is_available():
+    if device == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if torch.backends.mps.is_available():
+    if device == "mps":
         return True
     # AMD since Zen 4 and Intel since Cooper Lake multiply bfloat16 in AVX-512; torch 2.6 has no public test for it
     return bool(torch.cpu._is_avx512_bf16_supported()) or (bool(torch.cpu._is_amx_tile_supported()) and not half_amx())

@@ -41,6 +41,14 @@ class DeviceEngine:
         self.device, self.vocab_size = self.t5.device, self.t5.vocab_size
         self.pools: OrderedDict[Hashable, Slots] = OrderedDict()
 
+    def refresh(self, model: Any) -> None:
+        """Takes over new weights of the same shape. They go where the old ones are, so CUDA graphs stay valid."""
+        self.t5.refresh(model)
+        if self.device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(self.device)
+            if free < total // 4:  # a model in training needs the room
+                self.pools.clear()
+
     @torch.inference_mode()
     def decode_sequences(
         self,

@@ -7,7 +7,7 @@ reads a number back to the host, so a step can be captured as a CUDA graph or co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -94,6 +94,19 @@ class DeviceT5:
             ahead, back = encoder[:, 0, 1:], encoder[:, -1]  # (H, limit), (H, limit + 1)
             self.encoder_ladder = torch.cat([back, ahead], 1).to(dtype).contiguous()  # distance -limit ... limit
             self.ladder = torch.cat([hidden, decoder[:, -1].flip(-1)], 1).to(dtype).contiguous()  # hidden, 0 ... limit
+
+    def refresh(self, model: Any) -> None:
+        """Overwrites all weights with those of a model of the same shape."""
+        with torch.no_grad():
+            for old, new in zip(self._tensors(), DeviceT5(model, self.dtype)._tensors(), strict=True):
+                if old.data_ptr() != new.data_ptr():  # an embedding in the model's own precision is the model's
+                    old.copy_(new)
+
+    def _tensors(self) -> Iterator[Tensor]:
+        yield from (self.embedding, self.head, self.encoder_ladder, self.ladder)
+        for layer in (*self.encoder, *self.decoder):
+            parts = {**vars(layer), **vars(layer.feed)}
+            yield from (part for part in parts.values() if isinstance(part, Tensor))
 
     def _fold(self, weights: Sequence[Tensor], norm: Tensor | None = None) -> Tensor:
         weight = torch.cat([part.detach().float() for part in weights])
