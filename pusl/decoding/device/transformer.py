@@ -18,10 +18,8 @@ from torch import Tensor
 from transformers.activations import ACT2FN
 
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
-KERNELS = {
-    "gelu_new": partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-}  # one each; Hugging Face's gelu_new is eight
+# One kernel each; Hugging Face's gelu_new takes eight.
+KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"gelu_new": partial(F.gelu, approximate="tanh"), "silu": F.silu}
 MASK_ELEMENTS = 1 << 28  # of the encoder's attention mask at once; more texts than that are encoded in turns
 
 
@@ -118,9 +116,7 @@ class DeviceT5:
         feed = Feed(
             wide=self._fold(wide, block.layer[-1].layer_norm.weight),
             narrow=self._fold([dense.wo.weight]),
-            act=None
-            if config.dense_act_fn == "relu"
-            else KERNELS.get(config.dense_act_fn) or ACT2FN[config.dense_act_fn],
+            act=_activation(config.dense_act_fn),
             gated=config.is_gated_act,
         )
         qkv = self._fold([own.q.weight, own.k.weight, own.v.weight], block.layer[0].layer_norm.weight)
@@ -214,6 +210,10 @@ class DeviceT5:
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0)
         return mixed.transpose(1, 2).reshape(-1, self.heads * self.d_kv)
+
+
+def _activation(name: str) -> Callable[[Tensor], Tensor] | None:
+    return None if name == "relu" else KERNELS.get(name) or ACT2FN[name]
 
 
 def _bias(block: Any, length: int) -> Tensor:
