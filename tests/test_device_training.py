@@ -110,13 +110,13 @@ def test_dev_scores_use_one_engine_and_the_newest_weights(
     write_rows(path, [{"id": str(i), "text": text, "keyphrases": ["boot"]} for i, text in enumerate(documents(9))])
     dev, models = DevSet(path, 2.0, 9), [checkpoint("pusl", seed) for seed in (0, 1)]
     made: list[str] = []
-    make = generator_module._engine
+    make = generator_module.make_engine
 
     def watched(model: Any, precision: str) -> Any:
         made.append(precision)
         return DeviceEngine(model, precision) if kind == "device" else make(model, precision)
 
-    monkeypatch.setattr(generator_module, "_engine", watched)
+    monkeypatch.setattr(generator_module, "make_engine", watched)
     assert dev.predict(models[0]) != dev.predict(models[1])
     assert made == ["fp32"]
     again = dev.predict(models[0])

@@ -8,8 +8,7 @@ generator.generate(["Zeto X2 drone with 4k camera"], k=10)
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,16 +18,13 @@ from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
 from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine
-from pusl.decoding.device.device_engine import DeviceEngine
-from pusl.decoding.device.text_queue import TokensAhead
 from pusl.decoding.device.token_steps import Finish
+from pusl.decoding.engines import decode, find, make_engine, refreshed, token_rows
 from pusl.decoding.explanation import Explanation, explain
-from pusl.decoding.greedy import decode_sequences
 from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.plans import Form, Plan, Ranked, Sequential, sum_over_beams
 from pusl.decoding.rules import Phrase, Rules, Sampling, check_numbers
 from pusl.decoding.scoring import PhraseScores, score_candidates
-from pusl.decoding.search import search_phrases
 from pusl.decoding.universe import Universe, UniverseRule
 from pusl.devices import float32_products, resolve_device, resolve_precision, weight_type
 from pusl.fusion.folder import is_fused
@@ -88,7 +84,7 @@ class KeyphraseGenerator:
         defaults = checkpoint.meta.get("defaults", {})
         self.max_source_length = int(defaults.get("max_source_length") or DEFAULT_SOURCE_LENGTH)
         self.max_phrase_tokens = int(defaults.get("max_phrase_tokens") or DEFAULT_PHRASE_TOKENS)
-        self.engine = _engine(checkpoint.model, self.precision)
+        self.engine = make_engine(checkpoint.model, self.precision)
         self.universe = self._universe(universe)
         # Rows beyond the tokenizer's size were never trained and have no text.
         self.banned = tuple(range(len(self.tokenizer), self.engine.vocab_size))
@@ -189,7 +185,8 @@ class KeyphraseGenerator:
         own = self.paradigm.ends_itself
         room = KNOWN_PHRASES if own and known is not None else 0
         search = Search(k + room, strategy, allow_repeats, batch_size, num_beams, floor)
-        with float32_products(self.precision), self._source([texts[i] for i in readable]) as source:
+        encode = partial(encode_texts, self.tokenizer, max_length=self.max_source_length)
+        with float32_products(self.precision), token_rows(self.engine, [texts[i] for i in readable], encode) as source:
             if own and strategy != "sequence" and temperature == 0:
                 found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
             elif temperature > 0 or own:
@@ -220,10 +217,7 @@ class KeyphraseGenerator:
         """Takes over the weights of a checkpoint of the same shape: the same model after some more training."""
         self.checkpoint = checkpoint
         self.__dict__.pop("scoring_engine", None)
-        if isinstance(self.engine, DeviceEngine):
-            self.engine.refresh(checkpoint.model)
-        else:
-            self.engine = Engine(checkpoint.model, self.precision)
+        self.engine = refreshed(self.engine, checkpoint.model, self.precision)
 
     def score(
         self,
@@ -274,26 +268,6 @@ class KeyphraseGenerator:
         """The engine that scores given phrases; on a GPU it is made when it is first needed."""
         return self.engine if isinstance(self.engine, Engine) else Engine(self.checkpoint.model)
 
-    @contextmanager
-    def _source(self, texts: list[str]) -> Iterator[Any]:
-        """The texts' ids. For a device a thread goes on with them while the first are decoded."""
-        encode = partial(encode_texts, self.tokenizer, max_length=self.max_source_length)
-        if isinstance(self.engine, DeviceEngine):
-            with TokensAhead(texts, encode) as ahead:
-                yield ahead
-        else:
-            yield encode(texts)
-
-    def _decode(self, source: Any, rules: Rules, finish: Finish, **options: Any) -> list[list[Phrase]]:
-        if isinstance(self.engine, DeviceEngine):
-            return self.engine.decode_sequences(source, rules, finish=finish, **options)
-        return [finish(phrases) for phrases in decode_sequences(self.engine, source, rules, **options)]
-
-    def _find(self, source: Any, rules: Rules, plan: Callable[[int], Plan], **options: Any) -> list[Any]:
-        if isinstance(self.engine, DeviceEngine):
-            return self.engine.search_phrases(source, rules, plan, **options)
-        return list(search_phrases(self.engine, source, rules, plan, **options))
-
     def _rules(self, k: int) -> Rules:
         return Rules(self.tokens, self.paradigm.endless, k, self.max_phrase_tokens, self.banned)
 
@@ -303,7 +277,9 @@ class KeyphraseGenerator:
             return []
         slots = 2 * search.k if self.paradigm.endless and not search.allow_repeats else search.k
         finish: Finish = list if search.allow_repeats else self._distinct
-        return self._decode(source, self._rules(slots), finish, slots=search.batch_size, sampling=sampling, keys=keys)
+        return decode(
+            self.engine, source, self._rules(slots), finish, slots=search.batch_size, sampling=sampling, keys=keys
+        )
 
     def _beams_summed(self, source: Any, search: Search) -> list[list[Phrase]]:
         """GROOV's ranking: whole sequences by beam search, each label scored by the beams that contain it."""
@@ -312,7 +288,9 @@ class KeyphraseGenerator:
         beams = search.num_beams or SEQUENCE_BEAMS
         longest = min(LONGEST_SEQUENCE, search.k * (self.max_phrase_tokens + 1))
         rules = Rules(self.tokens, False, beams, longest, self.banned, whole=True)
-        plans: list[Any] = self._find(source, rules, lambda _: Ranked(beams, str), beams=beams, slots=search.batch_size)
+        plans: list[Any] = find(
+            self.engine, source, rules, lambda _: Ranked(beams, str), beams=beams, slots=search.batch_size
+        )
         found = []
         for plan in plans:
             sequences = [
@@ -404,8 +382,9 @@ class KeyphraseGenerator:
         found: list[list[Phrase]] = [[] for _ in range(len(source))]
         last = max(beams, MOST_BEAMS)
         while pending:
-            plans: list[Any] = self._find(
-                source if len(pending) == len(source) else [source[i] for i in pending], self._rules(k), plan,
+            rows = source if len(pending) == len(source) else [source[i] for i in pending]
+            plans: list[Any] = find(
+                self.engine, rows, self._rules(k), plan,
                 beams=beams, slots=search.batch_size, constraint=rule,
                 known=None if before is None else [before[i] for i in pending],
             )  # fmt: skip
@@ -441,13 +420,6 @@ class KeyphraseGenerator:
             text = decode_each(self.tokenizer, [ids])[0].strip()
             known = self._texts[ids] = (text, normalize(text))
         return known
-
-
-def _engine(model: Any, precision: str) -> Engine | DeviceEngine:
-    """The CPU engine for what it computes, the device engine for everything else."""
-    if model.device.type == "cpu" and precision in ("fp32", "int8"):
-        return Engine(model, precision)
-    return DeviceEngine(model, precision)
 
 
 @dataclass(frozen=True)
