@@ -15,6 +15,7 @@ import pytest
 from pusl_eval import inputs, matching, metrics
 from pusl_eval.evaluation import evaluate
 from pusl_eval.files import InputError
+from pusl_eval.normalize import normalize
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(path.stem for path in (ROOT / "eval" / "pusl_eval").glob("*.py") if not path.stem.startswith("_"))
@@ -301,3 +302,25 @@ def test_many_phrases_go_through_arrow_and_nothing_changes(monkeypatch):
             evaluate(references, {**predictions, "3": ["x", bad]}, [2])
     odd = ["\ud800", "x"] * 10  # half a surrogate pair, which Arrow cannot hold
     assert evaluate({"1": odd}, {"1": odd}, [2])["scores"]["all"]["B@2"] == 1
+
+
+NLTK_STEMS = {  # of nltk 3.9.1's PorterStemmer, which differs from the published algorithm here
+    "skies": "sky", "dying": "die", "dies": "die", "spied": "spi", "tied": "tie", "enjoy": "enjoy", "news": "news",
+    "radically": "radic", "hopefully": "hope", "happy": "happi", "by": "by", "relational": "relat", "using": "use",
+    "geology": "geolog",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", NLTK_STEMS)
+def test_the_stemmer_of_keyphrase_papers(word):
+    assert normalize(word, "nltk-stem") == NLTK_STEMS[word]
+
+
+def test_present_and_absent_scores_with_the_stemmer_of_keyphrase_papers():
+    texts, references = ["The skies of enjoyment."], [["sky", "blue sky"]]
+    found = metrics.present_f1(references, [["skies", "sea"]], k=5, normalization="nltk-stem", texts=texts)
+    assert found.tolist() == [1.0]  # `sea` is absent
+    assert metrics.present_f1(references, [["skies"]], k=5, texts=texts).tolist() != [1.0]
+    assert metrics.absent_recall(references, [["sky", "blue skies"]], k=10, normalization="nltk-stem", texts=texts) == [
+        1.0
+    ]

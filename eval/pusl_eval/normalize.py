@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pusl_eval.files import InputError
 from pusl_eval.porter import stem
+from pusl_eval.porter_nltk import nltk_stem
 
-NORMALIZATIONS = ("basic", "stem", "none")
+NORMALIZATIONS = ("basic", "stem", "nltk-stem", "none")
+STEMMERS: dict[str, Callable[[str], str]] = {"stem": stem, "nltk-stem": nltk_stem}
 _WORD_BREAK = re.compile(r"[\s\-\u2010]+")  # NFKC turns the non-breaking hyphen U+2011 into U+2010
 
 
@@ -17,7 +19,8 @@ def normalize(text: str, how: str = "basic") -> str:
     """The compared form of one keyphrase; an empty result means that it was blank.
 
     `basic`: NFKC, casefold, runs of white space to one space, strip. `stem`: basic, then the Porter
-    stem of each word (split on white space and hyphens). `none`: as written (white space alone is blank).
+    stem of each word (split on white space and hyphens). `nltk-stem`: the same with the stemmer of most keyphrase
+    papers (NLTK's, as in OpenNMT-kpg). `none`: as written (white space alone is blank).
 
     >>> normalize("  Running\\tSHOES ")
     'running shoes'
@@ -30,8 +33,8 @@ def normalize(text: str, how: str = "basic") -> str:
         if text.isascii():  # NFKC leaves ASCII as it is, and casefold is lower there
             return " ".join(text.lower().split())
         return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-    if how == "stem":
-        return " ".join(stem(word) for word in _WORD_BREAK.split(normalize(text)) if word)
+    if how in STEMMERS:
+        return " ".join(STEMMERS[how](word) for word in _WORD_BREAK.split(normalize(text)) if word)
     if how == "none":
         return text if text.strip() else ""
     raise InputError(f"normalization {how!r} is unknown; allowed: {', '.join(NORMALIZATIONS)}")

@@ -8,16 +8,17 @@ outside a-z count as consonants.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 # Longest ending first: the first one that fits is the only one tried, as in the paper.
-_STEP2 = (
+STEP2 = (
     ("ational", "ate"), ("ization", "ize"), ("iveness", "ive"), ("fulness", "ful"), ("ousness", "ous"),
     ("tional", "tion"), ("biliti", "ble"), ("entli", "ent"), ("ousli", "ous"), ("ation", "ate"), ("alism", "al"),
     ("aliti", "al"), ("iviti", "ive"), ("enci", "ence"), ("anci", "ance"), ("izer", "ize"), ("alli", "al"),
     ("ator", "ate"), ("logi", "log"), ("bli", "ble"), ("eli", "e"),
 )  # fmt: skip
-_STEP3 = (
+STEP3 = (
     ("icate", "ic"), ("ative", ""), ("alize", "al"), ("iciti", "ic"), ("ical", "ic"), ("ness", ""), ("ful", ""),
 )  # fmt: skip
 _STEP4 = (
@@ -27,32 +28,32 @@ _STEP4 = (
 _VOWEL_RUN = re.compile(r"v+c")
 
 
-def _shape(word: str) -> str:
+def shape(word: str) -> str:
     """The word as consonants and vowels: `syzygy` -> `cvcvcv` (y is a vowel after a consonant)."""
-    shape = []
+    found = []
     vowel = False
     for position, letter in enumerate(word):
         vowel = letter in "aeiou" or (letter == "y" and position > 0 and not vowel)
-        shape.append("v" if vowel else "c")
-    return "".join(shape)
+        found.append("v" if vowel else "c")
+    return "".join(found)
 
 
-def _measure(stem: str) -> int:
+def measure(stem: str) -> int:
     """m in the paper's [C](VC)^m[V]."""
-    return len(_VOWEL_RUN.findall(_shape(stem)))
+    return len(_VOWEL_RUN.findall(shape(stem)))
 
 
 def _has_vowel(stem: str) -> bool:
-    return "v" in _shape(stem)
+    return "v" in shape(stem)
 
 
 def _double_consonant(word: str) -> bool:
-    return len(word) > 1 and word[-1] == word[-2] and _shape(word)[-1] == "c"
+    return len(word) > 1 and word[-1] == word[-2] and shape(word)[-1] == "c"
 
 
-def _ends_cvc(word: str) -> bool:
+def ends_cvc(word: str) -> bool:
     """Consonant-vowel-consonant at the end, the last one not w, x or y (hop, fil)."""
-    return _shape(word).endswith("cvc") and word[-1] not in "wxy"
+    return shape(word).endswith("cvc") and word[-1] not in "wxy"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -64,35 +65,43 @@ def stem(word: str) -> str:
     """
     if len(word) <= 2:
         return word
-    word = _endings(_plurals(word))
+    word = endings(plurals(word))
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = word[:-1] + "i"
-    for table in (_STEP2, _STEP3):
-        for ending, replacement in table:
-            if word.endswith(ending):
-                base = word[: -len(ending)]
-                word = base + replacement if _measure(base) > 0 else word
-                break
+    for table in (STEP2, STEP3):
+        word = replace_ending(word, table)
+    return tidy(drop_ending(word))
+
+
+def replace_ending(word: str, table: Sequence[tuple[str, str]]) -> str:
+    """Steps 2 and 3: the first ending that fits is replaced if enough stands before it."""
+    for ending, replacement in table:
+        if word.endswith(ending):
+            base = word[: -len(ending)]
+            return base + replacement if measure(base) > 0 else word
+    return word
+
+
+def drop_ending(word: str) -> str:
+    """Step 4."""
     for ending in _STEP4:
         if word.endswith(ending):
             base = word[: -len(ending)]
-            if _measure(base) > 1 and (ending != "ion" or base[-1:] in ("s", "t")):
-                word = base
-            break
-    return _tidy(word)
+            return base if measure(base) > 1 and (ending != "ion" or base[-1:] in ("s", "t")) else word
+    return word
 
 
-def _plurals(word: str) -> str:
+def plurals(word: str) -> str:
     """Step 1a."""
     if word.endswith(("sses", "ies")):
         return word[:-2]
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def _endings(word: str) -> str:
+def endings(word: str, short: Callable[[str], bool] = ends_cvc) -> str:
     """Step 1b."""
     if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) > 0 else word
+        return word[:-1] if measure(word[:-3]) > 0 else word
     for ending in ("ed", "ing"):
         base = word[: -len(ending)]
         if word.endswith(ending) and _has_vowel(base):
@@ -100,14 +109,14 @@ def _endings(word: str) -> str:
                 return base + "e"
             if _double_consonant(base) and base[-1] not in "lsz":
                 return base[:-1]
-            return base + "e" if _measure(base) == 1 and _ends_cvc(base) else base
+            return base + "e" if measure(base) == 1 and short(base) else base
     return word
 
 
-def _tidy(word: str) -> str:
+def tidy(word: str, short: Callable[[str], bool] = ends_cvc) -> str:
     """Step 5: a final e, a final double l."""
     if word.endswith("e"):
-        size = _measure(word[:-1])
-        if size > 1 or (size == 1 and not _ends_cvc(word[:-1])):
+        size = measure(word[:-1])
+        if size > 1 or (size == 1 and not short(word[:-1])):
             word = word[:-1]
-    return word[:-1] if word.endswith("ll") and _measure(word) > 1 else word
+    return word[:-1] if word.endswith("ll") and measure(word) > 1 else word

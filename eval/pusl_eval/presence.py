@@ -17,8 +17,7 @@ from itertools import chain, repeat
 import numpy as np
 
 from pusl_eval.matching import BLANK, Flags, Ragged
-from pusl_eval.normalize import normalize
-from pusl_eval.porter import stem
+from pusl_eval.normalize import STEMMERS, normalize
 
 IN_MEMORY = 64 << 20  # bytes of text that are kept without a file
 _BREAKS = re.compile(r"[\W_]+")
@@ -37,8 +36,8 @@ def spaced_words(text: str, how: str = "basic") -> str:
     form = normalize(text, "none" if how == "none" else "basic")
     form = form.translate(_ASCII_BREAKS) if form.isascii() else _BREAKS.sub(" ", form)
     words = form.split()
-    if how == "stem":
-        words = [stem(word) for word in words]
+    if how in STEMMERS:
+        words = [STEMMERS[how](word) for word in words]
     return f" {' '.join(words)} " if words else ""
 
 
@@ -79,7 +78,7 @@ class Texts:
 
     def phrases(self, forms: Sequence[str]) -> list[bytes]:
         """Normalized keyphrases as they are looked for; a last entry stands for BLANK."""
-        how = "none" if self.how == "stem" else self.how  # the forms are stemmed already
+        how = "none" if self.how in STEMMERS else self.how  # the forms are stemmed already
         found = (spaced_words(form, how).encode(errors="surrogatepass") for form in forms)
         return [*(words or _NEVER for words in found), _NEVER]
 

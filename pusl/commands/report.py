@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--examples", type=integer(0), default=60, metavar="N", help="items shown one by one (default: %(default)s)")
     add(
         "--normalization",
-        choices=("basic", "stem", "none"),
+        choices=("basic", "stem", "nltk-stem", "none"),
         default="basic",
         help="how phrases are compared (default: %(default)s)",
     )
