@@ -45,6 +45,7 @@ def main(tree: Path, dist: Path) -> None:
         "pusl-*.whl": {*metrics, *system},
         "pusl_eval-*.whl": metrics,
     }
+    configs = {path.relative_to(tree).as_posix() for path in (tree / "configs").rglob("*.yaml")}
     versions = set()
     for pattern, names in expected.items():
         (archive,) = dist.glob(pattern)
@@ -52,6 +53,10 @@ def main(tree: Path, dist: Path) -> None:
         versions.add(archive.name.split("-")[1].removesuffix(".tar.gz"))
         if missing := sorted(names - found):
             sys.exit(f"{archive.name} lacks {', '.join(missing)}")
+        if pattern == "pusl-*.whl" and (
+            lost := sorted(configs - {name.partition("/share/pusl/")[2] for name in found})
+        ):
+            sys.exit(f"{archive.name} lacks {', '.join(lost)}")
         if not any(name.endswith("LICENSE") for name in found):
             sys.exit(f"{archive.name} lacks its license")
         if archive.suffix == ".whl" and not all(f"{package.split('/')[0]}/py.typed" in found for package in names):

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from pusl.commands.help_text import Formatter
 from pusl.process import prepare_process
 from pusl_eval.errors import exit_code
 from pusl_eval.files import InputError
@@ -20,9 +21,9 @@ COMMANDS = {
     "data stats": ("pusl.commands.data_stats", "describe example files: labels per item, skew, overlap"),
     "data split": ("pusl.commands.data_split", "merge by text and split into train/dev/test (Algorithm 2)"),
     "data simulate": ("pusl.commands.data_simulate", "a biased shop catalog whose complete labels are known"),
-    "data thin": ("pusl.commands.data_thin", "hide labels of a data set; the complete set is kept in its own field"),
+    "data thin": ("pusl.commands.data_thin", "hide labels of a data set; a field keeps the complete set"),
     "data group": ("pusl.commands.data_group", "hot/rare x diverse/narrow groups from counts or popularity"),
-    "data convert": ("pusl.commands.data_convert", "XMC files, interaction logs, datasets, CSV -> examples"),
+    "data convert": ("pusl.commands.data_convert", "other people's files -> examples, and back"),
     "train": ("pusl.commands.train", "fine-tune a T5 model with one of four paradigms"),
     "post-train": ("pusl.commands.post_train", "PUSL+PT: train again on rich and self-completed items"),
     "generate": ("pusl.commands.generate", "k unique, scored keyphrases for every item of a catalog"),
@@ -35,6 +36,7 @@ COMMANDS = {
     "report": ("pusl.commands.report", "one self-contained HTML page of tables and plots"),
     "serve": ("pusl.commands.serve", "HTTP API and web page"),
     "push": ("pusl.commands.push", "a finished model to the Hugging Face Hub"),
+    "completion": ("pusl.commands.completion", "a script with which bash, zsh or fish complete flags"),
     "env": ("pusl.commands.env", "versions and hardware, to paste into a bug report"),
 }
 
@@ -43,7 +45,7 @@ class Parser(argparse.ArgumentParser):
     """Argparse with errors of two lines and help that keeps the examples' line breaks."""
 
     def __init__(self, **kwargs: object) -> None:
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("formatter_class", Formatter)
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(**kwargs)  # type: ignore[arg-type]
 
@@ -85,7 +87,7 @@ def _overview(group: str = "") -> str:
         "usage: pusl COMMAND [flags]\n\n"
         "Keyphrases for catalogs whose labels are incomplete: train, generate, evaluate.\n\n"
         f"commands:\n{rows}\n"
-        "`pusl COMMAND --help` explains every flag with an example. Start with `pusl demo`.\n"
+        "`pusl COMMAND --help` explains every flag with an example.\nStart with `pusl demo`.\n"
     )
 
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pusl_eval.files import InputError, check_input
-from pusl_eval.options import Config, add_flags, check, from_flags, option, plain_type
+from pusl_eval.options import Config, add_flags, add_groups, check, from_flags, option, plain_type
 
-__all__ = ["add_flags", "build", "check", "option", "read_yaml"]
+__all__ = ["add_flags", "add_groups", "build", "check", "find_config", "option", "read_yaml"]
 
 # Help of options that several configs have: the same words for the same thing.
 THREADS = "CPU threads per process"
@@ -37,7 +38,7 @@ def read_yaml(path: str | Path, cls: type) -> dict[str, Any]:
     import yaml
 
     try:
-        loaded = yaml.safe_load(check_input(path).read_text(encoding="utf-8")) or {}
+        loaded = yaml.safe_load(find_config(path).read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
     if not isinstance(loaded, dict):
@@ -52,6 +53,32 @@ def read_yaml(path: str | Path, cls: type) -> dict[str, Any]:
             raise InputError(f"{path}: unknown key '{key}'{hint}")
         values[name] = _coerce(value, hints[name], f"{path}: key '{key}'")
     return values
+
+
+def find_config(path: str | Path) -> Path:
+    """A config file: a path, or the name of one that comes with PUSL, such as `tate`."""
+    if os.path.exists(path) or Path(path).name != str(path) or Path(path).suffix:
+        return check_input(path)
+    shipped = {file.stem: file for file in _shipped_configs()}
+    if str(path) not in shipped:
+        known = f" (configs that come with PUSL: {', '.join(sorted(shipped))})" if shipped else ""
+        raise InputError(f"{path}: no such file{known}")
+    return shipped[str(path)]
+
+
+def _shipped_configs() -> list[Path]:
+    """configs/*.yaml of the checkout, or those that the wheel installed."""
+    beside = Path(__file__).resolve().parent.parent / "configs"
+    if beside.is_dir() and (beside.parent / "pyproject.toml").is_file():
+        return sorted(beside.glob("*.yaml"))
+    from importlib import metadata
+
+    try:
+        files = metadata.files("pusl") or []
+    except metadata.PackageNotFoundError:
+        return []
+    found = [Path(str(file.locate())) for file in files if file.match("share/pusl/configs/*.yaml")]
+    return sorted(file for file in found if file.is_file())
 
 
 def _coerce(value: Any, hint: Any, where: str) -> Any:

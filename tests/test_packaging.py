@@ -91,7 +91,7 @@ def test_both_distributions_agree():
     known = CORE | {name: bound for extra in (*RUN, "test") for name, bound in EXTRAS[extra].items()}
     assert bounds(listed).items() <= known.items()
     assert (ROOT / "LICENSE").read_bytes() == (ROOT / "eval" / "LICENSE").read_bytes()
-    assert MAIN["dynamic"] == EVAL["dynamic"] == ["version"]
+    assert MAIN["dynamic"] == ["version", "readme"] and EVAL["dynamic"] == ["version"]
 
 
 def test_the_lowest_versions_are_the_lower_bounds():

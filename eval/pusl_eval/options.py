@@ -35,11 +35,14 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = ()) -> None:
+WIDEST = 36  # characters of choices that still fit beside a flag in its help
+
+
+def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = (), only: Sequence[str] | None = None) -> None:
     """Adds `--field-name` for every option of `cls`. Flags that are not given stay absent, so YAML can fill them."""
     hints = typing.get_type_hints(cls)
     for field in dataclasses.fields(cls):
-        if field.name in skip or "help" not in field.metadata:
+        if field.name in skip or "help" not in field.metadata or (only is not None and field.name not in only):
             continue
         meta = field.metadata
         long = meta["flag"] or "--" + field.name.replace("_", "-")
@@ -54,8 +57,22 @@ def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = ()) -> None:
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, **common)
         else:
             choices = _choices(meta)
+            if choices and len(",".join(choices)) > WIDEST:
+                common["help"] = f"{meta['help'].replace('%', '%%')}: {', '.join(choices)}{shown}"
+                parser.add_argument(*flags, type=kind, choices=choices, metavar="NAME", **common)
+                continue
             metavar = None if choices else {int: "N", float: "X"}.get(kind, field.name.rpartition("_")[2].upper())
             parser.add_argument(*flags, type=kind, choices=choices, metavar=metavar, **common)
+
+
+def add_groups(parser: argparse.ArgumentParser, cls: type, groups: Mapping[str, Sequence[str]]) -> None:
+    """The flags of `cls` in named groups; options that no group names come last, under "more"."""
+    listed = [name for names in groups.values() for name in names]
+    for title, names in groups.items():
+        add_flags(parser.add_argument_group(title), cls, only=names)
+    left = [field.name for field in dataclasses.fields(cls) if field.name not in listed and "help" in field.metadata]
+    if left:
+        add_flags(parser.add_argument_group("more"), cls, only=left)
 
 
 def from_flags(cls: type[Config], args: argparse.Namespace | Mapping[str, Any]) -> Config:

@@ -19,6 +19,7 @@ import numpy as np
 from scipy import sparse
 
 from pusl.baselines.label_matrix import TrainingData
+from pusl_eval.errors import needs_extra
 from pusl_eval.files import InputError, folder_atomic, make_folder, write_json
 
 BASELINES = {
@@ -145,7 +146,7 @@ def need_extra(module: str, package: str) -> None:
     try:
         import_module(module)
     except ImportError:
-        raise InputError(f"this baseline needs {package}; pip install 'pusl[baselines]'") from None
+        raise needs_extra("this baseline", package, "baselines") from None
 
 
 def top_k(scores: np.ndarray, k: int) -> Ranking:

@@ -27,6 +27,7 @@ from pusl.catalog.run import Reports, ShardJob
 from pusl.catalog.shards import CatalogFile, Chunk
 from pusl.process import prepare_process
 from pusl_eval.columns import Columns
+from pusl_eval.errors import needs_extra
 from pusl_eval.files import InputError, Row, open_atomic, storage, write_bytes
 from pusl_eval.files.lines import reading
 
@@ -153,7 +154,7 @@ def _connect(address: str | None) -> Any:
         import ray.data
         import ray.exceptions
     except ImportError:
-        raise InputError("--engine ray needs Ray; pip install 'pusl[ray]'") from None
+        raise needs_extra("--engine ray", "Ray", "ray") from None
     if not ray.is_initialized():
         try:
             dashboard = None if address else False

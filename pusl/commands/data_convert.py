@@ -53,7 +53,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pusl.commands.shared_flags import add_columns, add_force
-from pusl.config import add_flags, build
+from pusl.config import add_groups, build
+
+GROUPS = {
+    "formats": ("format", "to_format"),
+    "items": ("number_ids", "duplicates", "drop_unlabeled"),
+    "vocabulary": ("vocabulary", "language", "alternatives"),
+    "xmc and libsvm": ("labels", "texts"),
+    "log": ("query_column", "count_column", "min_count"),
+    "hf": ("split", "config_name", "streaming"),
+    "search engines and Label Studio": ("action", "index", "namespace", "document_type", "model_version"),
+}
 
 if TYPE_CHECKING:
     from pusl.data.convert import Report
@@ -66,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SRC", help="file, folder, or name of a dataset")
     parser.add_argument("--to", required=True, metavar="FILE", help="file to write (.jsonl, .jsonl.gz, .parquet, ...)")
     add_force(parser)
-    add_flags(parser, ConvertConfig)
+    add_groups(parser, ConvertConfig, GROUPS)
     add_columns(parser)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pusl_eval.files import InputError
+from pusl_eval.errors import needs_extra
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         from pusl.serve.server import serve
         from pusl.serve.worker import WorkerError
     except ImportError as error:
-        raise InputError(f"pusl serve needs {error.name}; pip install 'pusl[serve]'") from None
+        raise needs_extra("pusl serve", str(error.name), "serve") from None
     try:
         serve(config)
     except (WorkerError, WorkerLost) as error:

@@ -2,7 +2,7 @@
 
 example:
   pusl train --paradigm pusl --model scratch:tiny --train train.jsonl --dev dev.jsonl --out model
-  pusl train --config configs/tate.yaml --train train.jsonl.gz --dev dev.jsonl.gz --out model
+  pusl train --config tate --train train.jsonl.gz --dev dev.jsonl.gz --out model
   pusl train --resume --out model
   accelerate launch --multi_gpu --num_processes 4 -m pusl train --train train.jsonl --dev dev.jsonl --out model
 
@@ -18,18 +18,39 @@ import sys
 
 from pusl.commands.push import settle_labels
 from pusl.commands.shared_flags import add_force, add_threads
-from pusl.config import add_flags, build
+from pusl.config import add_groups, build
+from pusl.examples import Columns
 from pusl.training.train_config import TrainConfig, resolve
 from pusl_eval.files import InputError
+
+COLUMNS = [field.name for field in dataclasses.fields(Columns)]
+GROUPS = {
+    "files and model": ("paradigm", "model", "train", "dev", "out"),
+    "how long": ("epochs", "max_steps", "eval_every", "dev_items", "metric", "patience"),
+    "targets": (
+        "order", "loss", "restart", "learn_bok", "min_keyphrases", "mu", "max_source_length", "max_target_length",
+        "max_phrase_tokens", "vocab_size",
+    ),
+    "optimization": (
+        "optimizer", "lr", "batch_size", "accumulation", "tokens_per_batch", "dropout", "warmup", "weight_decay",
+        "max_grad_norm", "seed",
+    ),
+    "speed": ("bf16", "compile", "gradient_checkpointing", "workers", "pad_multiple"),
+    "record": ("save_every", "log_every", "keep_checkpoints", "report_to", "push_to_hub"),
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of TrainConfig, --config, --resume and --force."""
-    parser.add_argument("--config", metavar="FILE", help="YAML file with the same names; flags win over it")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="YAML file with the same names, or the name of one that comes with PUSL (tate); flags win over it",
+    )
     parser.add_argument("--resume", action="store_true", help="continue the unfinished run in --out")
     add_force(parser)
     add_threads(parser)
-    add_flags(parser, TrainConfig)
+    add_groups(parser, TrainConfig, {**GROUPS, "columns of --train and --dev": COLUMNS})
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,0 +1,100 @@
+"""A command's docstring and flags -> help of at most 80 columns."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import textwrap
+
+WIDTH = 80
+PROGRAMS = ("pusl", "pusl-eval", "accelerate", "python", "pip")
+DEEPER = "    "  # what a continued example is indented by
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Argparse's help, never wider than 80 columns: prose is filled, long examples go on behind a backslash."""
+
+    def __init__(self, prog: str, **settings: int) -> None:
+        settings.setdefault("width", WIDTH)
+        super().__init__(prog, **settings)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return fill(text, width)
+
+
+def fill(text: str, width: int = WIDTH) -> str:
+    """Paragraphs filled to the width; indented lines stay, and are broken only where they are too long.
+
+    >>> print(fill("Long prose goes on\\nhere.\\n\\nexample:\\n  pusl train --out models/one --seed 1", 24))
+    Long prose goes on here.
+    <BLANKLINE>
+    example:
+      pusl train \\
+          --out models/one \\
+          --seed 1
+    """
+    done: list[str] = []
+    prose: list[str] = []
+
+    def flush() -> None:
+        if prose:
+            done.extend(textwrap.wrap(" ".join(prose), width, break_on_hyphens=False))
+            prose.clear()
+
+    for line in _joined(text.strip("\n").splitlines()):
+        if not line.strip() or line.startswith(" ") or line.endswith(":"):
+            flush()
+            done.extend(_kept(line, width))
+        else:
+            prose.append(line.strip())
+    flush()
+    return "\n".join(done)
+
+
+def _joined(lines: list[str]) -> list[str]:
+    """Lines that end in a backslash with those that continue them."""
+    joined: list[str] = []
+    for line in lines:
+        if joined and joined[-1].endswith("\\"):
+            joined[-1] = f"{joined[-1][:-1].rstrip()} {line.strip()}"
+        else:
+            joined.append(line.rstrip())
+    return joined
+
+
+def _kept(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    words = line.split()
+    indent = " " * (len(line) - len(line.lstrip()))
+    if words[0] in PROGRAMS:
+        return _command(line, indent, width)
+    column = len(line) - len(line.lstrip()) + len(words[0])
+    rest = line[column:]
+    column += len(rest) - len(rest.lstrip()) if rest.startswith("  ") else 0
+    deeper = " " * (column if column > len(indent) + len(words[0]) else len(indent))
+    head = line[: len(deeper)]
+    return textwrap.wrap(line[len(deeper) :], width, initial_indent=head, subsequent_indent=deeper) if head else [line]
+
+
+def _command(line: str, indent: str, width: int) -> list[str]:
+    """A command over several lines: a flag stays with its values where they fit."""
+    try:
+        words = shlex.split(line, posix=False)
+    except ValueError:
+        words = line.split()
+    groups: list[str] = []
+    for word in words:
+        room = width - len(indent + DEEPER) - 3  # a space, and a space with the backslash
+        fits = groups and groups[-1].startswith("-") and len(groups[-1]) + len(word) <= room
+        if groups and not word.startswith("-") and (fits or len(groups) == 1):
+            groups[-1] += f" {word}"
+        else:
+            groups.append(word)
+    lines, current = [], indent
+    for group in groups:
+        if current.strip() and len(current) + len(group) + 3 > width:
+            lines.append(current.rstrip() + " \\")
+            current = indent + DEEPER
+        current += group + " "
+    return [*lines, current.rstrip()]
