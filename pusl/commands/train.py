@@ -36,7 +36,8 @@ GROUPS = {
         "max_grad_norm", "seed",
     ),
     "speed": ("bf16", "compile", "gradient_checkpointing", "workers", "pad_multiple"),
-    "record": ("save_every", "log_every", "keep_checkpoints", "report_to", "push_to_hub"),
+    "record": ("save_every", "log_every", "keep_checkpoints", "report_to"),
+    "Hub and model card": ("push_to_hub", "push_public", "push_labels", "license", "language", "dataset"),
 }  # fmt: skip
 
 
