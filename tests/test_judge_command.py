@@ -480,6 +480,21 @@ def test_several_systems_share_verdicts_and_give_one_table(tmp_path, capsys):
     assert "Hum@3" in capsys.readouterr().out
 
 
+def test_several_systems_share_one_budget_and_go_on(tmp_path, capsys):
+    _, predictions = catalog(tmp_path, 6)
+    write(tmp_path / "other.jsonl", [{**row, "keyphrases": ["red moon"]} for row in predictions])
+    words = ["--predictions", f"B={tmp_path}/other.jsonl", "--consistency", 0, "--price-in", 1000, "--price-out", 1000]
+    with FakeEndpoint() as endpoint:
+        assert judge(tmp_path, endpoint.url, *words, "--max-cost", 2, "--concurrency", 1) == 1
+        assert "--max-cost" in capsys.readouterr().err
+        assert 6 < len(endpoint.bodies) < 12 and not list(tmp_path.glob("verdicts*")), "the second system ran short"
+        assert judge(tmp_path, endpoint.url, *words) == 0
+        assert len(endpoint.bodies) == 12, "what was answered is not asked again"
+    assert {path.name for path in tmp_path.glob("verdicts.*.jsonl")} == {
+        "verdicts.B.jsonl", "verdicts.predictions.jsonl",
+    }  # fmt: skip
+
+
 def test_human_only_and_samples_need_what_they_count(tmp_path, capsys):
     catalog(tmp_path, 4)
     write(tmp_path / "people.jsonl", [{"id": "i1", "keyphrase": "never predicted", "verdict": "yes"}])

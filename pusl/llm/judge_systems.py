@@ -13,8 +13,8 @@ from typing import Any
 
 from pusl.llm.endpoint import LLMSettings
 from pusl.llm.judge_job import JudgeOptions, prepare
-from pusl.llm.judging import cache_path, judge, people_scores, summary_path
-from pusl_eval.files import InputError, Row, check_output, write_json
+from pusl.llm.judging import cache_path, judged, people_scores, summary_path
+from pusl_eval.files import InputError, Row, check_output, write_json, write_rows
 
 
 def output_of(output: str | Path, system: str) -> Path:
@@ -40,10 +40,18 @@ def judge_systems(
     outputs = {name: output_of(output, name) for name in predictions}
     for path in (whole, *outputs.values(), *map(summary_path, outputs.values())):
         check_output(path, force)
-    found = {
-        name: judge(references, path, outputs[name], settings, options=options, cache=cache, force=force, **files)
-        for name, path in predictions.items()
-    }
+    found: dict[str, Row] = {}
+    rows: dict[str, list[Row]] = {}
+    left = settings
+    for name, path in predictions.items():  # nothing is written before the last one is judged
+        found[name], rows[name] = judged(
+            references, path, outputs[name], left, options=options, cache=cache, force=force, **files
+        )
+        if left.max_cost is not None:  # one budget for all
+            left = dataclasses.replace(left, max_cost=max(0.0, left.max_cost - (found[name]["usage"]["cost_usd"] or 0)))
+    for name, path in outputs.items():
+        write_rows(path, rows[name], force)
+        write_json(summary_path(path), found[name], force)
     result: Row = {"systems": found}
     write_json(whole, result, force)
     return result

@@ -96,6 +96,22 @@ def judge(
     (default: OUTPUT with the suffix .summary.json). Raises EndpointError if the endpoint fails or the budget is used
     up; then nothing is written, and the same call continues later.
     """
+    result, rows = judged(
+        references, predictions, output, settings, options=options, universe=universe, train=train, gold=gold,
+        cache=cache, summary=summary, force=force, progress=progress,
+    )  # fmt: skip
+    write_rows(output, rows, force)
+    write_json(summary_path(output, summary), result, force)
+    return result
+
+
+def judged(
+    references: str | Path, predictions: str | Path | None, output: str | Path, settings: LLMSettings, *,
+    options: JudgeOptions | None = None, universe: str | Path | None = None, train: str | Path | None = None,
+    gold: str | Path | None = None, cache: str | Path | None = None, summary: str | Path | None = None,
+    force: bool = False, progress: bool = False,
+) -> tuple[Row, list[Row]]:  # fmt: skip
+    """The summary and the rows that `judge` writes; only answers are stored yet."""
     options = options or JudgeOptions()
     output, summary, cache = Path(output), summary_path(output, summary), cache_path(output, cache)
     sources = {"references": references, "predictions": predictions, "universe": universe, "train": train, "gold": gold}
@@ -122,9 +138,7 @@ def judge(
     result = summarize(job, verdicts, client, options)
     result["counts"]["n_failed_requests"] = len(failures)
     result["provenance"]["files"] = {name: fingerprint(path) for name, path in files.items()}
-    write_rows(output, _output_rows(job, verdicts), force)
-    write_json(summary, result, force)
-    return result
+    return result, list(_output_rows(job, verdicts))
 
 
 def plan(
