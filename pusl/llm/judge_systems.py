@@ -43,9 +43,9 @@ def judge_systems(
     found: dict[str, Row] = {}
     rows: dict[str, list[Row]] = {}
     left = settings
-    for name, path in predictions.items():  # nothing is written before the last one is judged
+    for name, given in predictions.items():  # nothing is written before the last one is judged
         found[name], rows[name] = judged(
-            references, path, outputs[name], left, options=options, cache=cache, force=force, **files
+            references, given, outputs[name], left, options=options, cache=cache, force=force, **files
         )
         if left.max_cost is not None:  # one budget for all
             left = dataclasses.replace(left, max_cost=max(0.0, left.max_cost - (found[name]["usage"]["cost_usd"] or 0)))
