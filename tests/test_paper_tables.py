@@ -112,3 +112,18 @@ def test_other_settings_need_another_folder(tmp_path: Path) -> None:
         stream.write('{"id": "b", "text": "u", "keyphrases": ["y"]}\n')
     code, said = run(*words)
     assert code == 2 and "another --data" in said
+
+
+def test_data_without_counts_or_times(tmp_path: Path) -> None:
+    """What can be shown is shown; what a table needs and the data lack is one line."""
+    (tmp_path / "data").mkdir()
+    rows = [{"id": f"i{n}", "text": f"text {n}", "keyphrases": [f"x{m}" for m in range(n % 3 + 1)]} for n in range(9)]
+    for name, part in (("train", rows[:6]), ("dev", rows[6:7]), ("test", rows[7:])):
+        (tmp_path / "data" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    words = ["--out", str(tmp_path / "out"), "--data", str(tmp_path / "data")]
+    assert run("pusl-figure2b", *words)[0] == 0
+    found = json.loads((tmp_path / "out" / "pusl-figure2b.json").read_text())["rows"]
+    assert found == [{"keyphrases": n, "all": pytest.approx(100 / 3)} for n in (1, 2, 3)]
+    for name, said in (("pusl-figure2c", "has no counts"), ("pusl-table9", "has no timestamp")):
+        code, text = run(name, *words)
+        assert code == 2 and said in text and text.count("\n") == 1, text
