@@ -122,7 +122,7 @@ class Server:
             answer = connection.getresponse()
             content = answer.read().decode()
             found = {name.lower(): value for name, value in answer.getheaders()}
-            return answer.status, json.loads(content) if "json" in found["content-type"] else content, found
+            return answer.status, json.loads(content) if content and "json" in found["content-type"] else content, found
         finally:
             connection.close()
 

@@ -217,6 +217,18 @@ def test_wrong_paths_methods_and_types(server: Server) -> None:
             assert (status, answer["error"]["code"]) == (405, "wrong_method")
     assert server.call("POST", "/v1/keyphrases", b"x", {"Content-Type": "text/plain"})[0] == 415
     assert server.call("GET", "/nope")[1]["error"]["code"] == "not_found"
+    for path in ("/v1/keyphrases/", "/docs/", "/../pusl.json", "/docs/..%2f..%2fpusl.json", "/%00", "/%ff"):
+        assert server.call("GET", path)[0] == 404, path  # and no redirect, which would repeat the Host header
+    for path in ("/", "/healthz", "/readyz"):
+        status, body, headers = server.call("HEAD", path)
+        assert (status, body) == (200, "") and int(headers["content-length"]) > 0
+    assert server.call("HEAD", "/v1/keyphrases")[0] == 405
+
+
+def test_two_host_headers_are_refused(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(b"GET /v1/model HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n")
+        assert b" 400 " in connection.recv(4096)
 
 
 def test_only_names_of_this_machine_are_answered_without_a_key(server: Server, cramped: Server) -> None:

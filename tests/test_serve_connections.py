@@ -238,6 +238,33 @@ def test_pipelined_requests_are_answered_in_order_up_to_a_limit(site: Site) -> N
     assert site.closed["pipelined"] == 1
 
 
+@pytest.mark.parametrize("trailer", [b"X: y\r\n", b"X: " + b"y" * 60_000], ids=["many", "one"])
+def test_trailers_without_an_end_are_cut_off(site: Site, trailer: bytes) -> None:
+    with site.connect() as connection:
+        connection.sendall(
+            b"POST /slow HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+        )
+        connection.sendall(b"".join([trailer] * (1 if len(trailer) > 9 else 1000)))
+        sent = 0
+        with contextlib.suppress(ConnectionError):
+            while sent < 50_000_000:
+                sent += connection.send(b"y" * 60_000 if len(trailer) > 9 else trailer * 10_000)
+        assert sent < 50_000_000
+    assert site.closed["overhead"] == 1
+
+
+def test_small_chunks_are_fine(site: Site) -> None:
+    with site.connect() as connection:
+        connection.sendall(b"POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"1\r\nx\r\n" * 20_000 + b"0\r\nX: y\r\n\r\n" + GET % b"next")
+        answers = b""
+        while not answers.endswith(b"/next"):
+            part = connection.recv(65536)
+            assert part, (answers, site.closed)
+            answers += part
+    assert not site.closed["overhead"]
+
+
 def test_a_websocket_is_not_opened(site: Site) -> None:
     head = b"GET /chat HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: %s\r\n"
     for name, more in (

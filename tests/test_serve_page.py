@@ -101,6 +101,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def test_text_to_chips_with_scores_and_marks(page: Page) -> None:
     page.open()
     assert page("model").text == "tiny"
+    assert page("where").text == "cpu · fp32"
     assert [one.get_attribute("value") for one in Select(page("strategy")).options] == ["sequence", "beam"]
     page("run").click()
     assert page("error").text == "Paste a text first."

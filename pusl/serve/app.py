@@ -63,7 +63,7 @@ def create_app(
         log.info("stopped")
 
     app = FastAPI(
-        title="PUSL", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None,
+        title="PUSL", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
         description="Unique, scored keyphrases for texts, from a model trained on incomplete labels.",
     )  # fmt: skip
     app.state.service = service

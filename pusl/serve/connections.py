@@ -28,6 +28,7 @@ from pusl_eval.files import InputError
 
 HEADER_SECONDS = 10.0
 HEADER_BYTES = 32 * 1024  # of the request line and all headers
+BODY_OVERHEAD = 8  # bytes of chunk sizes and the like for each byte of a body
 DISCARDED_BYTES = 1 << 20  # read and thrown away while a refusal is on its way
 PIPELINED = 16  # requests that may wait behind the one being answered, on one connection
 PRIVATE_FILES = 48  # descriptors for everything but clients: the log, the event loop, pipes to model processes
@@ -63,6 +64,7 @@ class Connection(HttpToolsProtocol):
         self._header_bytes = 0
         self._ending = False
         self._discarded = 0
+        self._overhead = 0  # bytes of this request that are neither headers nor body: chunk sizes, trailers
         if len(self.connections) > self.room.most:
             if not self.room.waiting:
                 self.refuse(503, "too_many_connections", "too many connections; try again shortly", linger=0)
@@ -85,11 +87,14 @@ class Connection(HttpToolsProtocol):
             return
         before = self._in_headers
         self._header_bytes = self._header_bytes + len(data) if before else 0
+        self._overhead = 0 if before else self._overhead + len(data)
         super().data_received(data)
         if self._in_headers and not before:
             self._header_bytes = len(data)
         if self._in_headers and self._header_bytes > HEADER_BYTES:
             self._refuse_headers()
+        elif self._overhead > 2 * HEADER_BYTES:
+            self.drop("overhead")
 
     def on_message_begin(self) -> None:
         """The first byte of a request."""
@@ -100,7 +105,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The headers are here: from now on the service's own time limits count."""
-        self._in_headers = False
+        self._in_headers, self._overhead = False, 0
         if self._ending:
             return
         if len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > HEADER_BYTES:
@@ -136,8 +141,14 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Part of a body, unless the connection is at its end."""
+        self._overhead -= (1 + BODY_OVERHEAD) * len(body)
         if not self._ending:
             super().on_body(body)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header. Those behind a chunked body are thrown away: nobody needs them, and there is no end to them."""
+        if self._in_headers:
+            super().on_header(name, value)
 
     def on_message_complete(self) -> None:
         """The end of a request, unless the connection is at its end."""

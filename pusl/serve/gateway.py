@@ -131,6 +131,7 @@ class Gateway:
         request_id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex[:16]
         facts: dict[str, Any] = {}
         scope["pusl.facts"] = facts
+        method = scope["method"]
 
         async def tracked(message: Message) -> None:
             nonlocal status
@@ -146,11 +147,15 @@ class Gateway:
         self.open += 1
         self.telemetry.open.set(self.open)
         try:
+            if sum(name.lower() == b"host" for name, _ in scope["headers"]) > 1:
+                raise Problem(400, "two_hosts", "the request has more than one Host header")
             self._admit(scope["path"], headers)
             if scope["method"] == "POST" and scope["path"] in self.paths:
                 if (problem := self.refuse()) is not None:
                     raise problem
                 receive = await self._buffered(receive, headers, facts)
+            if scope["method"] == "HEAD":  # uvicorn leaves out the body
+                scope = {**scope, "method": "GET"}
             await self.app(scope, receive, tracked)
         except Problem as problem:
             facts["code"] = problem.code
@@ -176,7 +181,7 @@ class Gateway:
                 "request",
                 extra={
                     "facts": {
-                        "request_id": request_id, "method": scope["method"], "path": path, "status": status,
+                        "request_id": request_id, "method": method, "path": path, "status": status,
                         "ms": round(seconds * 1000, 1), "client": (scope.get("client") or ("", 0))[0], **facts,
                     }
                 },
