@@ -56,6 +56,14 @@ def test_labels_that_no_feature_explains_say_nothing_about_propensities() -> Non
     assert "do not read the propensities as facts" in learned.summary()
 
 
+@pytest.mark.parametrize("items", [1, 2, 12])
+def test_few_items_are_no_trouble(items: int) -> None:
+    observed = sparse.csr_matrix(np.eye(items, 2, dtype=np.float32) + np.eye(items, 2, 1, dtype=np.float32))
+    learned = learn_propensities(np.ones((items, 2)), observed)
+    assert ((learned.p > 0) & (learned.p < 1)).all()
+    assert "do not read" in learned.summary()
+
+
 def test_the_alternating_form_cannot_find_them_here() -> None:
     """The mean of ỹ/f is p only if f is nowhere 0. In balls it is p times the label's share."""
     features, observed, p = balls("power law", 4000, 8)

@@ -184,7 +184,7 @@ class Learned:
     def summary(self) -> str:
         """One line for people."""
         low, middle, high = np.quantile(self.p[self.measured], [0.1, 0.5, 0.9])
-        gain = 1 - self.loss / max(self.loss_complete, 1e-12)
+        gain = (self.loss_complete - self.loss) / self.loss_complete if self.loss_complete > 0 else 0.0
         text = f"propensities learned from {len(self.measured)} labels: {low:.2f} to {high:.2f}, median {middle:.2f}; "
         text += f"held-out loss {self.loss:.5f}, with all propensities 1 {self.loss_complete:.5f}"
         if gain < VISIBLE:
@@ -237,6 +237,8 @@ def choose_penalty(features: Features, columns: Sequence[np.ndarray], seed: int 
     held = np.random.default_rng(seed).random(features.shape[0]) < HELD_OUT
     rest = features[~held]
     some = [one for one in columns if one[~held].any()]
+    if not (held.any() and some):
+        return PENALTIES[-1], 0.0, 0.0  # too few items to compare anything
 
     def error(penalty: float, hidden: float | None = None) -> float:
         total = 0.0

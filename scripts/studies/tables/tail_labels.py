@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from pusl_eval.files import InputError
 from pusl_eval.labels import bin_names, bin_of
 from pusl_eval.normalize import distinct_forms
 from pusl_eval.records import read_references
@@ -105,7 +106,7 @@ def depth(work: Work) -> list[Row]:
     """Systems by depth and by learning rates."""
     rows: list[Row] = []
     pretrained = bool(work.options.model)
-    layers = LAYERS if pretrained else (1, 2)
+    layers = _depths(str(work.options.model)) if pretrained else (1, 2)
     for layer in layers[:1] if work.smoke else layers:
         for system in ("doc-vec", "word-label"):
             for rates in ("slanted", "flat") if pretrained else ("linear",):
@@ -117,6 +118,17 @@ def depth(work: Work) -> list[Row]:
                 cell = work.cell(name, lambda path=path: {**scores(work, path, (5,)), **bins(work, path)})  # type: ignore[misc]
                 rows.append({"system": system, "layers": layer or "all", "rates": rates, **cell, "seconds": seconds})
     return rows
+
+
+def _depths(encoder: str) -> list[int]:
+    """The depths of LAYERS that a pretrained encoder has, and all of it."""
+    from transformers import AutoConfig
+
+    try:
+        total = int(AutoConfig.from_pretrained(encoder).num_hidden_layers)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--model {encoder}: cannot be read ({' '.join(str(error).split())[:100]})") from None
+    return [layer for layer in LAYERS if layer < total]
 
 
 def draw_bins(rows: Sequence[Row], figure: Any) -> None:
