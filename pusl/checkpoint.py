@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from pusl.devices import resolve_device
 from pusl.hub import parse_id, why
 from pusl.paradigms import Paradigm
 from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
-from pusl_eval.files import InputError, open_atomic, staging_folder, write_json
+from pusl_eval.files import InputError, open_atomic, read_json, staging_folder, write_json
 
 FORMAT = 1
 LARGEST_DEFAULT = 100_000  # of the lengths and counts in pusl.json
@@ -84,7 +83,7 @@ def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFA
         place = {"pretrained_model_name_or_path": asked[0], "revision": asked[1] or "main"}
     with quiet():
         try:
-            config = AutoConfig.from_pretrained(**place)
+            config = AutoConfig.from_pretrained(**place, trust_remote_code=False)
         except (OSError, ValueError) as error:
             reason = _first_line(error) if asked is None else why(error)
             raise InputError(
@@ -96,7 +95,7 @@ def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFA
         try:
             changes: dict[str, Any] = {} if dropout is None else {"dropout_rate": dropout}
             model = load_weights(**place, dtype=torch.float32, **changes)
-            tokenizer = AutoTokenizer.from_pretrained(**place)
+            tokenizer = AutoTokenizer.from_pretrained(**place, trust_remote_code=False)
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
             raise InputError(f"model '{name}' cannot be loaded ({_first_line(error)})") from None
@@ -207,7 +206,7 @@ def load_weights(pretrained_model_name_or_path: str | Path, **options: Any) -> A
     from transformers import AutoModelForSeq2SeqLM
 
     model, found = AutoModelForSeq2SeqLM.from_pretrained(
-        pretrained_model_name_or_path, output_loading_info=True, **options
+        pretrained_model_name_or_path, output_loading_info=True, trust_remote_code=False, **options
     )
     for problem, keys in (
         ("lacks", found["missing_keys"]),
@@ -236,7 +235,7 @@ def load_checkpoint(folder: str | Path, device: str | None = None, dtype: Any = 
     with quiet():
         try:
             model = load_weights(folder, dtype=dtype or torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
             raise InputError(f"{folder}: the model cannot be loaded ({_first_line(error)})") from None
@@ -252,11 +251,8 @@ def read_meta(folder: str | Path) -> dict[str, Any]:
         raise InputError(f"{folder}: no such model folder")
     if not path.is_file():
         raise InputError(f"{folder}: not a PUSL model (no {META_FILE}); make one with `pusl train --out {folder}`")
-    try:
-        meta = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path}: not valid JSON ({error})") from None
-    if not isinstance(meta, dict) or meta.get("paradigm") not in paradigms.names():
+    meta = read_json(path, "train the model again")
+    if meta.get("paradigm") not in paradigms.names():
         raise InputError(f"{path}: 'paradigm' must be one of {', '.join(paradigms.names())}")
     if not isinstance(meta.get("format", FORMAT), int):
         raise InputError(f"{path}: 'format' must be an integer, found {meta['format']!r}")

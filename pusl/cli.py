@@ -13,7 +13,7 @@ from importlib import import_module
 
 from pusl.commands.help_text import Formatter
 from pusl.process import prepare_process
-from pusl_eval.errors import exit_code
+from pusl_eval.errors import brief, exit_code
 from pusl_eval.files import InputError
 
 COMMANDS = {
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**kwargs)  # type: ignore[arg-type]
 
     def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(2, f"{self.prog}: {message}\nTry `{self.prog} --help`.\n")
+        self.exit(2, brief(f"{self.prog}: {message}").replace("\n", " ") + f"\nTry `{self.prog} --help`.\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

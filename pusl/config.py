@@ -39,7 +39,9 @@ def read_yaml(path: str | Path, cls: type) -> dict[str, Any]:
 
     try:
         loaded = yaml.safe_load(find_config(path).read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2025-99-99, other encodings
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path}: not valid YAML ({' '.join(str(error).split())})") from None
     if not isinstance(loaded, dict):
         raise InputError(f"{path}: expected `key: value` lines, found {type(loaded).__name__}")

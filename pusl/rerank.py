@@ -9,9 +9,11 @@ number of different phrases.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
+import itertools
 import math
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +24,19 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from pusl_eval.files import InputError, Row, check_input, check_output, file_digest, write_json, write_rows
+from pusl_eval.files import (
+    InputError,
+    Row,
+    check_input,
+    check_output,
+    claimed,
+    file_digest,
+    read_json,
+    read_rows,
+    write_json,
+    write_rows,
+)
+from pusl_eval.files.storage import folder_for
 from pusl_eval.normalize import distinct_forms
 from pusl_eval.propensity import propensities
 from pusl_eval.records import PredictionRecord, read_predictions, read_references
@@ -207,32 +221,49 @@ def rerank(
     if state is not None and objective != "coverage":
         raise InputError(f"--state is for --objective coverage; '{objective}' treats each item alone")
     check_input(predictions)
-    check_output(output, force)
-    memory = _read_state(state) if state is not None else _new_state()
-    name = file_digest(predictions) if state is not None else ""
-    if name in memory["files"]:
-        raise InputError(f"{predictions}: is already counted in {state}; delete the state to start over")
-    if scores == "auto":
-        scores = find_scale(read_predictions(predictions))
+    with contextlib.ExitStack() as stack:
+        if state is not None:
+            stack.enter_context(folder_for(state))
+            stack.enter_context(claimed(state))  # read, changed and written by one command at a time
+        memory = _read_state(state) if state is not None else _new_state()
+        name = file_digest(predictions) if state is not None else ""
+        if name in memory["files"]:
+            raise InputError(f"{predictions}: is already counted in {state}; delete the state to start over")
+        # A run that was killed between its two files left the output; then only the state is missing.
+        finished = state is not None and not force and os.path.isfile(output)
+        if not finished:
+            check_output(output, force)
+        if scores == "auto":
+            scores = find_scale(read_predictions(predictions))
+        if any(wishes):
+            beta = _balance(predictions, k, scores, min_precision, precision_weight)
+            print(f"rerank: beta {beta:.4g}", file=sys.stderr)
+        rule: Coverage | Weighted | BoundedRandom
+        if objective == "coverage":
+            rule = Coverage(k, beta, memory["missing"])
+        elif objective == "propensity":
+            if weight is None:
+                raise InputError("--objective propensity needs --train FILE, from which propensities are computed")
+            rule = Weighted(k, weight)
+        else:
+            rule = BoundedRandom(k, bound, seed)
+        items = tqdm(read_predictions(predictions), desc="rerank", unit=" items", disable=None)
+        rows = rerank_rows(items, rule.choose, k, scores, predictions)
+        count = _same_rows(output, rows) if finished else write_rows(output, rows, force)
+        if state is not None:
+            memory["files"].append(name)
+            memory["items"] += count
+            write_json(state, memory, force=True)
+        return count
 
-    if any(wishes):
-        beta = _balance(predictions, k, scores, min_precision, precision_weight)
-        print(f"rerank: beta {beta:.4g}", file=sys.stderr)
-    rule: Coverage | Weighted | BoundedRandom
-    if objective == "coverage":
-        rule = Coverage(k, beta, memory["missing"])
-    elif objective == "propensity":
-        if weight is None:
-            raise InputError("--objective propensity needs --train FILE, from which propensities are computed")
-        rule = Weighted(k, weight)
-    else:
-        rule = BoundedRandom(k, bound, seed)
-    items = tqdm(read_predictions(predictions), desc="rerank", unit=" items", disable=None)
-    count = write_rows(output, rerank_rows(items, rule.choose, k, scores, predictions), force)
-    if state is not None:
-        memory["files"].append(name)
-        memory["items"] += count
-        write_json(state, memory, force=True)
+
+def _same_rows(output: str | Path, rows: Iterator[Row]) -> int:
+    """How many rows the output has, if they are these; it is not ours to replace if they are not."""
+    count = 0
+    for stored, row in itertools.zip_longest(read_rows(output), rows):
+        if stored is None or stored[1] != row:
+            raise InputError(f"{output}: exists already; pass --force to overwrite it")
+        count += 1
     return count
 
 
@@ -263,7 +294,7 @@ def _read_state(path: str | Path) -> dict[str, Any]:
         check_output(path)
         return _new_state()
     try:
-        loaded = json.loads(check_input(path).read_text(encoding="utf-8"))
+        loaded = read_json(path)
         good = loaded["format"] == STATE_FORMAT and loaded["objective"] == "coverage"
         good = good and isinstance(loaded["files"], list) and isinstance(loaded["items"], int)
         good = good and all(0 <= value <= 1 for value in loaded["missing"].values())

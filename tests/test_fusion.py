@@ -112,7 +112,7 @@ def test_trees_are_those_of_scikit_learn_and_survive_a_file(tmp_path: Path) -> N
     chances = ranker.probabilities(held_out)
     assert abs(chances.mean() - right.mean()) < 0.02
     (tmp_path / "bad.npz").write_bytes(b"no ranker")
-    with pytest.raises(InputError, match="not a ranker"):
+    with pytest.raises(InputError, match="the ranker of a fused model is damaged"):
         Ranker.load(tmp_path / "bad.npz")
 
 

@@ -130,7 +130,7 @@ def test_a_damaged_index_is_refused_and_made_again(name, tmp_path):
         (index / "meta.json").write_text(json.dumps({"stamp": meta["stamp"]}))
     else:
         np.save(index / f"{name}.npy", np.load(index / f"{name}.npy")[:1].astype(np.float64))
-    with pytest.raises(InputError, match="not a universe index"):
+    with pytest.raises(InputError, match="the universe index is damaged"):
         Universe.load(index)
     assert Universe.open(source, words).contains("Red shoe")
     assert len(Universe.load(index)) == 3

@@ -11,12 +11,12 @@ import sys
 from collections.abc import Sequence
 
 from pusl_eval.command import DESCRIPTION, add_arguments, run
-from pusl_eval.errors import exit_code
+from pusl_eval.errors import brief, exit_code
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(2, f"{self.prog}: {message}\nTry `{self.prog} --help`.\n")
+        self.exit(2, brief(f"{self.prog}: {message}").replace("\n", " ") + f"\nTry `{self.prog} --help`.\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,8 +16,11 @@ CUTS = "score the first K keyphrases: integers, mu or 2mu (μ is the mean number
 Arguments = Any  # a parser or one of its groups; argparse has no public type for both
 
 
-def integer(least: int) -> Callable[[str], int]:
-    """An argparse type: an integer of at least `least`.
+MOST = 2**32 - 1  # of any integer flag: the largest seed that numpy takes, and more than any count of ours
+
+
+def integer(least: int, most: int = MOST) -> Callable[[str], int]:
+    """An argparse type: an integer from `least` to `most`.
 
     >>> integer(1)("3")
     3
@@ -30,6 +33,8 @@ def integer(least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
         if number < least:
             raise argparse.ArgumentTypeError(f"{number} must be at least {least}")
+        if number > most:
+            raise argparse.ArgumentTypeError(f"{text[:20]} must be at most {most}")
         return number
 
     return convert

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pusl_eval.errors import InputError
-from pusl_eval.flags import Arguments
+from pusl_eval.flags import MOST, Arguments
 
 Config = TypeVar("Config")
 Choices = Sequence[str] | Callable[[], Sequence[str]] | None
@@ -91,6 +91,8 @@ def check(config: Config) -> Config:
             raise InputError(f"'{field.name}' is {value!r}; allowed: {', '.join(map(str, choices))}")
         if isinstance(value, float) and not math.isfinite(value):
             raise InputError(f"'{field.name}' is {value}; it must be a finite number")
+        if type(value) is int and value > MOST:
+            raise InputError(f"'{field.name}' is {str(value)[:20]}; it must be at most {MOST}")
         if meta.get("minimum") is not None and value is not None and value < meta["minimum"]:
             raise InputError(f"'{field.name}' is {value}; it must be at least {meta['minimum']}")
     return config

@@ -19,10 +19,10 @@ import numpy as np
 from tqdm import tqdm
 
 from pusl.baselines.label_matrix import TrainingData
-from pusl.baselines.model import Baseline, Ranking, read_json, top_k
+from pusl.baselines.model import Baseline, Ranking, top_k
 from pusl.baselines.tfidf import words
 from pusl.config import option
-from pusl_eval.files import InputError, write_json
+from pusl_eval.files import InputError, read_json, write_json
 from pusl_eval.flags import SEED
 
 PAD, UNKNOWN = 0, 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -19,8 +18,9 @@ import numpy as np
 from scipy import sparse
 
 from pusl.baselines.label_matrix import TrainingData
-from pusl_eval.errors import needs_extra
-from pusl_eval.files import InputError, folder_atomic, make_folder, write_json
+from pusl.config import check
+from pusl_eval.errors import damage_refused, needs_extra
+from pusl_eval.files import InputError, check_folder, folder_atomic, read_json, write_json
 
 BASELINES = {
     "frequency": ("pusl.baselines.simple:Frequency", "the most frequent training labels, the same for every item"),
@@ -91,20 +91,25 @@ def load_baseline(folder: str | Path, name: str | None = None) -> Baseline:
     folder = Path(folder)
     if not (folder / "baseline.json").is_file():
         raise InputError(f"{folder}: is not a saved baseline (baseline.json is missing); save one with --save")
-    stored = read_json(folder / "baseline.json")
+    stored = read_json(folder / "baseline.json", "train the baseline again")
     if stored.get("format") != FORMAT:
         raise InputError(
             f"{folder}: saved in format {stored.get('format')}, this version reads {FORMAT}; train it again"
         )
-    if name is not None and stored["name"] != name:
-        raise InputError(f"{folder}: holds a '{stored['name']}' baseline, not '{name}'")
-    kind = baseline_class(stored["name"])
-    try:
-        model = kind(kind.Config(**stored["config"]))
-        model.labels = stored["labels"]
+    found = stored.get("name")
+    if not isinstance(found, str) or found not in BASELINES:
+        raise InputError(f"{folder}: holds the unknown baseline {found!r}; train it again")
+    if name is not None and found != name:
+        raise InputError(f"{folder}: holds a '{found}' baseline, not '{name}'")
+    kind = baseline_class(found)
+    with damage_refused(folder, "the saved baseline", "train it again"):
+        model = kind(check(kind.Config(**stored["config"])))
+        labels = stored["labels"]
+        if not isinstance(labels, list) or not labels or not all(isinstance(label, str) for label in labels):
+            raise ValueError("its labels are not a list of texts")
+        model.labels = labels
         model._load(folder)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder}: the saved baseline is damaged ({error}); train it again") from None
+        model.rank(["a"], 1)  # files that each load but do not fit together fail here, not in the middle of a catalog
     return model
 
 
@@ -127,18 +132,7 @@ def check_new_folder(folder: str | Path, force: bool = False) -> None:
             raise InputError(f"{folder}: holds other files; name a new folder")
         if not force:
             raise InputError(f"{folder}: exists already; pass --force to overwrite it")
-    make_folder(folder.parent)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a model folder; damage becomes an InputError."""
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not readable ({error}); train the baseline again") from None
-    if not isinstance(loaded, dict):
-        raise InputError(f"{path}: expected a JSON object; train the baseline again")
-    return loaded
+    check_folder(folder)
 
 
 def need_extra(module: str, package: str) -> None:

@@ -73,8 +73,8 @@ def load_encoder(name: str, layers: int = 0) -> tuple[PretrainedEncoder, Any]:
 
     with quiet():
         try:
-            model = AutoModel.from_pretrained(name, dtype=torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(name)
+            model = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         except Exception as error:
             # transformers, safetensors and tokenizers each have their own errors
             reason = " ".join(str(error).split())[:120]
@@ -94,8 +94,8 @@ def empty_encoder(folder: Path, layers: int) -> tuple[PretrainedEncoder, Any]:
     """An encoder of the stored shape, its weights still to be loaded."""
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-    model = AutoModel.from_config(AutoConfig.from_pretrained(folder))
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_config(AutoConfig.from_pretrained(folder, trust_remote_code=False))
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return _wrap(model, tokenizer, layers), tokenizer
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from pusl.baselines.model import read_json
 from pusl.config import option
-from pusl_eval.files import write_json
+from pusl_eval.files import read_json, write_json
 from pusl_eval.flags import SEED
 from pusl_eval.normalize import normalize
 

@@ -70,7 +70,7 @@ class ModelRecipe:
             from pusl.decoding.universe import Universe
 
             for folder in generator_folders(self.model):
-                Universe.open(self.universe, AutoTokenizer.from_pretrained(folder))
+                Universe.open(self.universe, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
     def fingerprint(self) -> Row:
         """Digests of the model's files and of the universe, precision and threads."""

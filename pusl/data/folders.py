@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.files import InputError, make_folder, staging_folder, write_json
+from pusl_eval.files import InputError, check_folder, staging_folder, write_json
 
 
 @contextlib.contextmanager
@@ -17,7 +17,7 @@ def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Itera
     """Yields (a folder to write into, a dict for the manifest); at the end the files stand in `out`.
 
     The manifest is a JSON file that says how the folder was made and lists its `files`. A new folder
-    appears at once, by a rename. Where `out` is there already, the files are moved in one by one, the
+    appears at once, by a rename. Where `out` holds files already, the new ones are moved in one by one, the
     manifest last: that needs `force` if one of them, or the manifest, would be overwritten, and files
     of the earlier manifest are removed (a test file of an earlier split would hold texts that are in the
     training file now). Other files are left alone.
@@ -25,22 +25,21 @@ def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Itera
     out = Path(out)
     _check_folder(out, manifest, force)
     about: dict[str, Any] = {}
-    with staging_folder(out / "new" if out.exists() else out) as work:
+    shared = out.exists() and any(out.iterdir())
+    with staging_folder(out / "new" if shared else out) as work:
         yield work, about
         about["files"] = sorted(path.name for path in work.iterdir())
         write_json(work / manifest, about)
-        if out.exists():
+        if shared:
             _move_files(work, out, manifest, force)
         else:
-            os.replace(work, out)
+            os.replace(work, out)  # in one step; an empty folder may be there
 
 
 def _check_folder(out: Path, manifest: str, force: bool) -> None:
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; expected a folder for the results")
+    check_folder(out)
     if (out / manifest).exists() and not force:
         raise InputError(f"{out}: holds results already ({manifest}); pass --force to overwrite them")
-    make_folder(out if out.exists() else out.parent)
 
 
 def _move_files(work: Path, out: Path, manifest: str, force: bool) -> None:

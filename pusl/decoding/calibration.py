@@ -7,7 +7,6 @@ generator.generate(texts, k=10, calibration=calibration, min_score=0.5)
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pusl_eval.files import InputError, write_json
+from pusl_eval.errors import damage_refused
+from pusl_eval.files import InputError, read_json, write_json
 from pusl_eval.normalize import normalize
 
 
@@ -60,11 +60,9 @@ class Calibration:
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
         """Reads a curve written by `save`."""
-        try:
-            curve = json.loads(Path(path).read_text(encoding="utf-8"))
-            return cls(tuple(curve["scores"]), tuple(curve["probabilities"]))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path}: not a calibration file ({error})") from None
+        with damage_refused(path, "the calibration curve", "delete it, and it is learned again"):
+            curve = read_json(path)
+            return cls(tuple(map(float, curve["scores"])), tuple(map(float, curve["probabilities"])))
 
 
 def hits(predictions: Iterable[Any], references: Iterable[Sequence[str]]) -> tuple[list[float], list[bool]]:

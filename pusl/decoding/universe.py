@@ -23,7 +23,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from pusl.tokenizer import encode_keyphrases, token_ids
-from pusl_eval.files import InputError, check_input, folder_atomic
+from pusl_eval.errors import damage_refused
+from pusl_eval.files import InputError, check_input, folder_atomic, read_json
 from pusl_eval.normalize import normalize
 from pusl_eval.records import read_label_file
 
@@ -92,9 +93,9 @@ class Universe:
         folder = source.with_name(source.name + INDEX_ENDING)
         stamp = _stamp(source, tokenizer)
         try:
-            if json.loads((folder / "meta.json").read_text())["stamp"] == stamp:
+            if read_json(folder / "meta.json").get("stamp") == stamp:
                 return cls.load(folder)
-        except (OSError, ValueError, KeyError):
+        except InputError:  # missing or damaged: it is made again
             pass
         if not os.access(source.parent, os.W_OK):
             return cls.build(source, tokenizer)
@@ -103,7 +104,7 @@ class Universe:
     def save(self, folder: str | Path, tokenizer: Any = None) -> None:
         """Writes the arrays into a hidden folder, then renames it."""
         folder = Path(folder)
-        with folder_atomic(folder) as staging:
+        with folder_atomic(folder, wait=True) as staging:  # two commands may meet the same new universe
             for name in ARRAYS:
                 np.save(staging / f"{name}.npy", getattr(self, name))
             source = folder.with_name(folder.name.removesuffix(INDEX_ENDING))
@@ -114,13 +115,11 @@ class Universe:
     @classmethod
     def load(cls, folder: str | Path) -> Universe:
         """Maps a saved index into memory."""
-        try:
-            meta = json.loads((Path(folder) / "meta.json").read_text())
+        with damage_refused(folder, "the universe index", "delete it, and it is built again"):
+            meta = read_json(Path(folder) / "meta.json")
             arrays = {name: np.load(Path(folder) / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
             universe = cls(**arrays, too_long=int(meta["too_long"]))
             universe.check()
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{folder}: not a universe index ({error}); build it again") from None
         return universe
 
     def check(self) -> None:
@@ -132,7 +131,8 @@ class Universe:
                 raise ValueError(f"{name} has the wrong shape or type")
         if self.digests.ndim != 1 or self.digests.dtype != np.uint64:
             raise ValueError("digests has the wrong shape or type")
-        if not nodes or int(self.first[0]) != 1 or int(self.first[-1]) != nodes:
+        falling = nodes and bool((self.first[1:] < self.first[:-1]).any())
+        if not nodes or int(self.first[0]) != 1 or int(self.first[-1]) != nodes or falling:
             raise ValueError("its nodes and their children do not match")
 
     def children(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

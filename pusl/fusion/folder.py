@@ -10,13 +10,12 @@ DIR/fusion.json    what was measured on the dev items
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.files import InputError, folder_atomic, make_folder
+from pusl_eval.files import InputError, check_folder, folder_atomic, read_json
 
 FUSED = "fused"
 GENERATOR, PREDICTIONS = "generator", "predictions"
@@ -26,10 +25,10 @@ FORMAT = 1
 def is_fused(folder: str | os.PathLike[str]) -> bool:
     """Whether the folder was made by `pusl fuse`."""
     try:
-        meta = json.loads((Path(folder) / "pusl.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        meta = read_json(Path(folder) / "pusl.json")
+    except (InputError, OSError):
         return False
-    return isinstance(meta, dict) and meta.get("paradigm") == FUSED
+    return meta.get("paradigm") == FUSED
 
 
 def read_fused(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -37,7 +36,9 @@ def read_fused(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(folder) / "pusl.json"
     if not is_fused(folder):
         raise InputError(f"{folder}: not a fused model; make one with `pusl fuse --out {folder}`")
-    meta = json.loads(path.read_text(encoding="utf-8"))
+    meta = read_json(path, "run `pusl fuse` again")
+    if not isinstance(meta.get("format", 0), int):
+        raise InputError(f"{path}: 'format' must be an integer, found {meta['format']!r}; run `pusl fuse` again")
     if meta.get("format", 0) > FORMAT:
         raise InputError(f"{path}: format {meta['format']} is newer than this PUSL knows ({FORMAT}); update PUSL")
     missing = {"sources", "depth", "defaults", "memory"} - set(meta)
@@ -64,7 +65,7 @@ def check_target(folder: str | Path, force: bool) -> None:
             raise InputError(f"{folder}: holds other files; name a new folder")
         if not force:
             raise InputError(f"{folder}: exists already; pass --force to overwrite it")
-    make_folder(folder.parent)
+    check_folder(folder)
 
 
 @contextlib.contextmanager

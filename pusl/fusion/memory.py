@@ -18,7 +18,8 @@ from scipy import sparse
 from pusl.baselines.label_matrix import label_matrix
 from pusl.baselines.tfidf import WORD, Tfidf, words
 from pusl.fusion.neighbors import NeighborIndex
-from pusl_eval.files import InputError, open_atomic
+from pusl_eval.errors import damage_refused
+from pusl_eval.files import open_atomic
 from pusl_eval.normalize import normalize
 from pusl_eval.porter import stem
 
@@ -206,19 +207,19 @@ class Memory:
     def load(cls, folder: Path) -> Memory:
         """What `save` wrote; the items' texts are read only if they are asked for."""
         memory = cls.__new__(cls)
-        try:
+        with damage_refused(folder, "the memory of a fused model", "run `pusl fuse` again"):
             memory.labels = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
+            if not isinstance(memory.labels, list) or not all(isinstance(label, str) for label in memory.labels):
+                raise ValueError("labels.json is not a list of texts")
             counts = np.load(folder / "counts.npz", allow_pickle=False)
             memory.in_text, memory.given, memory.count = counts["in_text"], counts["given"], int(counts["neighbors"])
             memory.features = sparse.load_npz(folder / "features.npz").tocsr()
             memory.matrix = sparse.load_npz(folder / "matrix.npz").tocsr()
             memory.tfidf = Tfidf.load(folder)
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(
-                f"{folder}: the memory of a fused model is damaged ({error}); run `pusl fuse` again"
-            ) from None
-        memory.counts = np.asarray(memory.matrix.sum(axis=0)).ravel().astype(np.int64)
-        memory._index_labels()
+            memory.counts = np.asarray(memory.matrix.sum(axis=0)).ravel().astype(np.int64)
+            memory._index_labels()
+            if len(memory.labels) != memory.matrix.shape[1] or memory.features.shape[0] != memory.matrix.shape[0]:
+                raise ValueError("its labels and matrices have different sizes")
         memory.items = _StoredItems(folder / "items.jsonl.gz")
         return memory
 
@@ -234,9 +235,12 @@ class _StoredItems(Sequence[LabeledItem]):
 
     @cached_property
     def _all(self) -> list[LabeledItem]:
-        with gzip.open(self._path, "rt", encoding="utf-8") as stream:
+        with (
+            damage_refused(self._path, "the memory of a fused model", "run `pusl fuse` again"),
+            gzip.open(self._path, "rt", encoding="utf-8") as stream,
+        ):
             rows = [json.loads(line) for line in stream]
-        return [(row["id"], row["text"], row["keyphrases"]) for row in rows]
+            return [(row["id"], row["text"], row["keyphrases"]) for row in rows]
 
     def __len__(self) -> int:
         return len(self._all)

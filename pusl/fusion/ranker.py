@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pusl_eval.files import InputError
+from pusl_eval.errors import damage_refused
 
 FEW = 2000  # right candidates; below, smaller trees do as well or better (cross-validated on dev items)
 RANK_OFFSET = 60.0  # the constant of reciprocal rank fusion
@@ -150,15 +150,13 @@ class Ranker:
     @classmethod
     def load(cls, path: Path) -> Ranker:
         """What `save` wrote."""
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                names = [str(name) for name in stored["names"]]
-                if "line" not in stored:
-                    return cls(names)
-                base, slope, shift = map(float, stored["line"])
-                return cls(names, Trees(base, **{name: stored[name] for name in ARRAYS}), slope, shift)
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{path}: not a ranker of `pusl fuse` ({error})") from None
+        damage = damage_refused(path, "the ranker of a fused model", "run `pusl fuse` again")
+        with damage, np.load(path, allow_pickle=False) as stored:
+            names = [str(name) for name in stored["names"]]
+            if "line" not in stored:
+                return cls(names)
+            base, slope, shift = map(float, stored["line"])
+            return cls(names, Trees(base, **{name: stored[name] for name in ARRAYS}), slope, shift)
 
 
 def fit_ranker(

@@ -8,6 +8,7 @@ loses at most the requests that had no answer yet. The file is readable by its o
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -15,12 +16,12 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pusl.llm.prompts import Prompt, valid_unicode
-from pusl_eval.files import InputError, check_output
+from pusl_eval.files import InputError, check_output, make_folder
 
 FORMAT = 1
 _SCHEMA = """
@@ -73,6 +74,7 @@ class AnswerStore:
         source = ":memory:" if read_only and not self.path.exists() else str(check_output(self.path, force=True))
         try:
             if source != ":memory:":
+                make_folder(self.path.parent)
                 os.close(os.open(source, os.O_RDWR | os.O_CREAT, 0o600))  # answers may quote private texts
             self._base = sqlite3.connect(source, timeout=60, check_same_thread=False, isolation_level=None)
             version = self._base.execute("PRAGMA user_version").fetchone()[0]
@@ -106,28 +108,35 @@ class AnswerStore:
                     "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?)",
                     [(name, verdict.value, verdict.asked, number) for name, verdict in (verdicts or {}).items()],
                 )
-        except sqlite3.OperationalError as error:  # disk full, file locked for a minute, ...
+        except sqlite3.DatabaseError as error:  # disk full, file locked for a minute, damaged, ...
             raise OSError(errno.EIO, str(error), str(self.path)) from None
+
+    @contextlib.contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise InputError(f"{self.path}: the stored answers are damaged ({error}); name another --cache") from None
 
     def answer(self, key: str) -> Answer | None:
         """The newest stored answer to a request; None if there is none or it cannot be read."""
-        with self._lock:
+        with self._lock, self._damage_named():
             row = self._base.execute("SELECT answer FROM answers WHERE key = ? ORDER BY id DESC", (key,)).fetchone()
         if not row:
             return None
         try:
             found = Answer(**json.loads(row[0]))
             return replace(found, text=found.text and valid_unicode(found.text))
-        except (ValueError, TypeError, AttributeError):  # damaged: ask again
+        except (ValueError, TypeError, AttributeError, RecursionError):  # damaged: ask again
             return None
 
     def verdicts(self, keys: Sequence[str]) -> dict[str, Verdict]:
         """The stored verdicts among `keys`."""
         found = {}
-        with self._lock:
+        with self._lock, self._damage_named():
             for key in keys:
                 row = self._base.execute("SELECT verdict, asked FROM verdicts WHERE key = ?", (key,)).fetchone()
-                if row:
+                if row and row[0] in (None, 0, 1) and isinstance(row[1], int):  # else damaged: ask again
                     found[key] = Verdict(None if row[0] is None else bool(row[0]), row[1])
         return found
 

@@ -17,7 +17,7 @@ from pusl.llm.endpoint import EndpointError, LLMSettings, RequestFailed, estimat
 from pusl.llm.judge_job import Job, JudgeOptions, Question, prepare
 from pusl.llm.prompts import JUDGE_VERSIONS, Prompt, judge_prompt, one_line, parse_verdicts
 from pusl.llm.threads import run_all
-from pusl_eval.files import InputError, Row, check_output, write_json, write_rows
+from pusl_eval.files import InputError, Row, check_output, read_json, write_json, write_rows
 from pusl_eval.inputs import fingerprint
 from pusl_eval.judge import JudgedItem, agreement, judge_scores
 from pusl_eval.normalize import normalize
@@ -100,8 +100,8 @@ def judge(
         references, predictions, output, settings, options=options, universe=universe, train=train, gold=gold,
         cache=cache, summary=summary, force=force, progress=progress,
     )  # fmt: skip
+    write_json(summary_path(output, summary), result, force=True)  # `judged` has checked that it may be replaced
     write_rows(output, rows, force)
-    write_json(summary_path(output, summary), result, force)
     return result
 
 
@@ -120,8 +120,9 @@ def judged(
         for name, source in files.items():
             if path.resolve() == source.resolve():
                 raise InputError(f"{path}: is the --{name} file; write to another one")
-    for path in (output, summary):
-        check_output(path, force)
+    check_output(output, force)
+    # The output is written last. A summary without it was left by a run that was killed between the two.
+    check_output(summary, force or (not output.exists() and _is_summary(summary, settings)))
     job = prepare(references, predictions, options, universe, train, gold)
     # With --skip-failed several bad items in a row must not look like an endpoint that is down.
     patience = 25 if options.skip_failed else 3
@@ -139,6 +140,17 @@ def judged(
     result["counts"]["n_failed_requests"] = len(failures)
     result["provenance"]["files"] = {name: fingerprint(path) for name, path in files.items()}
     return result, list(_output_rows(job, verdicts))
+
+
+def _is_summary(path: Path, settings: LLMSettings) -> bool:
+    """Whether the file is a summary that this model's judge wrote."""
+    try:
+        provenance = read_json(path).get("provenance")
+    except InputError:
+        return False
+    return isinstance(provenance, dict) and (provenance.get("model"), provenance.get("prompt")) == (
+        settings.model, JUDGE_VERSIONS[settings.prompt],
+    )  # fmt: skip
 
 
 def plan(

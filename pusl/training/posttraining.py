@@ -11,8 +11,8 @@ With a dev file the model is scored before its first step, and kept if training 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from pusl.training.record import RunFolder
 from pusl.training.train_config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl_eval.budgets import budget
 from pusl_eval.columns import STANDARD, Columns, ItemFile
-from pusl_eval.files import InputError, file_digest, hash_rank, sample_by_hash, write_json
+from pusl_eval.files import InputError, file_digest, hash_rank, read_json, sample_by_hash, write_json
 from pusl_eval.normalize import distinct
 
 if TYPE_CHECKING:
@@ -123,18 +123,26 @@ def post_train(
     RunFolder(out).admit(resume, force)  # a finished run is refused before the slow part
     config = dataclasses.replace(
         train_config, model=str(model), paradigm=meta["paradigm"], loss=meta.get("loss"), order=meta.get("order"),
-        out=str(out), max_source_length=meta["defaults"]["max_source_length"],
+        out=str(out), max_source_length=meta.get("defaults", {}).get("max_source_length", 256),
         **_from_first_run(folder, meta, train_config),
     )  # fmt: skip
     resolve(config)  # and so is what is wrong with the settings
     if options.generator is not None:
         read_meta(model_folder(options.generator))
     own = Columns(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Columns)})
-    report = select(folder, ItemFile(str(train_config.train), own), out / "selection", options, workers)
+    if config.dev:
+        next(iter(read_examples(ItemFile(config.dev, own))))  # a bad dev file too
+    selection, is_new = out / "selection", not out.exists()
+    try:
+        report = select(folder, ItemFile(str(train_config.train), own), selection, options, workers)
+    except InputError:
+        if is_new and not list(selection.glob("generated*")):  # nothing that took time to make
+            shutil.rmtree(out, ignore_errors=True)
+        raise
     # The selected items have the standard columns, and so has the dev file: `pusl train --resume` knows no others.
     config = dataclasses.replace(
-        config, train=str(out / "selection" / "selected.jsonl"), mu=report["mu"],
-        dev=_standard_dev(config.dev, own, out / "selection"), **dataclasses.asdict(STANDARD),
+        config, train=str(selection / "selected.jsonl"), mu=report["mu"],
+        dev=_standard_dev(config.dev, own, selection), **dataclasses.asdict(STANDARD),
     )  # fmt: skip
     # What the model invented for itself is not a training label.
     result = train(config, resume=resume, force=force, labels=load_labels(folder), score_first=True)
@@ -152,8 +160,8 @@ def _standard_dev(dev: str | None, columns: Columns, folder: Path) -> str | None
 
 def _from_first_run(model: str | Path, meta: dict[str, Any], asked: TrainConfig) -> dict[str, Any]:
     """Restarts and marks as the model learned them, its optimizer at half its rate (paper) unless asked otherwise."""
-    run = Path(model) / "run.json"
-    first = json.loads(run.read_text(encoding="utf-8"))["config"] if run.is_file() else {}
+    record = RunFolder(model).record()
+    first = record["config"] if record else {}
     same = {name: meta.get(name, default) for name, default in (("restart", 0.0), ("learn_bok", False))}
     own = first.get("optimizer", "adamw")
     optimizer = asked.optimizer or own
@@ -173,8 +181,8 @@ def select(
     sources = parse_sources(options.sources)
     settings = {"model": str(model), "train": str(train), **dataclasses.asdict(options)}
     if selected.exists() and report_file.exists():
-        report: dict[str, Any] = json.loads(report_file.read_text(encoding="utf-8"))
-        if report["settings"] == settings:
+        report = read_json(report_file, "delete it, and the selection is made again")
+        if report.get("settings") == settings:
             return report
     mu = mean_keyphrases(train)
     quota = -(-options.samples // len(sources))
@@ -256,7 +264,7 @@ def _complete(
         "model": str(model), "source": file_digest(source), "k": k, "strategy": options.strategy,
         "allow_repeats": options.allow_repeats, "min_score": options.min_score,
     }  # fmt: skip
-    finished = predictions.exists() and done.exists() and json.loads(done.read_text(encoding="utf-8")) == settings
+    finished = predictions.exists() and done.exists() and read_json(done, "delete it") == settings
     if not finished:
         generate_catalog(
             model, source, predictions, k=k, strategy=options.strategy, allow_repeats=options.allow_repeats,

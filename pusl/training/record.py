@@ -7,17 +7,18 @@ DIR/training/        token ids and checkpoints; removed when the run is finished
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import json
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from pusl.checkpoint import META_FILE
 from pusl.environment import git_hash, hardware, versions
 from pusl.training.train_config import TrainConfig
-from pusl_eval.files import InputError, file_digest, write_json
+from pusl_eval.files import InputError, check_folder, file_digest, locked_folder, read_json, write_json
 
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
 
@@ -26,6 +27,9 @@ MAY_CHANGE = (
     "out", "train", "dev", "device", "workers", "report_to", "keep_checkpoints", "push_to_hub", "push_public",
     "push_labels", "license", "language", "dataset",
 )  # fmt: skip
+
+
+RECORD_KINDS = {"status": str, "config": dict, "data": dict, "timings": dict, "history": list, "steps": int}
 
 
 class RunRecord(TypedDict, total=False):
@@ -75,11 +79,11 @@ class RunFolder:
         path = self.path / RUN_FILE
         if not path.is_file():
             return None
-        try:
-            record: RunRecord = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise InputError(f"{path}: not valid JSON ({error}); pass --force to start again") from None
-        return record
+        record = read_json(path, "pass --force to start again")
+        wrong = [name for name, kind in RECORD_KINDS.items() if not isinstance(record.get(name), kind)]
+        if wrong or not {"prepare", "train", "dev"} <= set(record["timings"]):
+            raise InputError(f"{path}: '{(wrong or ['timings'])[0]}' is damaged; pass --force to start again")
+        return cast(RunRecord, record)
 
     def write(self, record: RunRecord) -> None:
         """Replaces run.json."""
@@ -110,20 +114,32 @@ class RunFolder:
             )
         return record
 
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for this run; a second one is refused. A folder made for it goes if it stays empty."""
+        check_folder(self.path)
+        self._created = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with locked_folder(
+                self.path, f"{self.path}: another run is training there; wait for it or name another --out"
+            ):
+                yield
+        finally:
+            if self._created and not any(self.path.iterdir()):
+                self.path.rmdir()
+
     def begin(self, record: RunRecord, force: bool) -> None:
         """Writes the first record of a new run; with `force` what an earlier run wrote is removed before."""
-        self._created = not self.path.exists()
         if force:
             self.clear()
         self.work.mkdir(parents=True, exist_ok=True)
         self.write(record)
 
     def discard(self) -> None:
-        """Undoes `begin`: removes the record, the token ids, and the folder if the run made it."""
+        """Undoes `begin`: removes the record and the token ids."""
         shutil.rmtree(self.work, ignore_errors=True)
         (self.path / RUN_FILE).unlink(missing_ok=True)
-        if self._created and not any(self.path.iterdir()):
-            self.path.rmdir()
 
     def tidy(self, keep_checkpoints: bool) -> None:
         """Removes token ids and checkpoints of a finished run."""

@@ -9,6 +9,7 @@ Resumable; deterministic on one device; distributed by `accelerate launch --mult
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import shutil
@@ -96,18 +97,21 @@ def train(
         check_push(config)
     state.wait_for_everyone()  # all have read the folder before the main process writes to it
     is_new = record is None
-    if is_new and state.is_main_process:
-        folder.begin(new_record(config, state.num_processes, device), force)
-    state.wait_for_everyone()
-    record = folder.record()
-    assert record is not None
-    try:
-        with quiet():
-            return TrainingRun(config, folder, record, state, base, labels, score_first).run()
-    except InputError:
+    with folder.locked() if state.is_main_process else contextlib.nullcontext():
+        if state.is_main_process:
+            folder.admit(resume, force)  # another run may have begun or ended here meanwhile
         if is_new and state.is_main_process:
-            folder.discard()  # so that the corrected command needs no --force
-        raise
+            folder.begin(new_record(config, state.num_processes, device), force)
+        state.wait_for_everyone()
+        record = folder.record()
+        assert record is not None
+        try:
+            with quiet():
+                return TrainingRun(config, folder, record, state, base, labels, score_first).run()
+        except InputError:
+            if is_new and state.is_main_process:
+                folder.discard()  # so that the corrected command needs no --force
+            raise
 
 
 def check_push(config: TrainConfig) -> None:

@@ -1,19 +1,21 @@
 """A path -> rows with line numbers, and rows -> a file that is never half-written.
 
 One reader and one writer for every file the project touches: JSONL, CSV, TSV and Parquet, plain or
-gzipped, local or behind a URL. Modules, from the bottom up: `storage` (paths, URLs, folders), `atomic`
-(write beside, then rename), `digests`, `lines` (unpacking, encoding, the line limit), one codec per kind
-(`jsonl`, `tables`, `parquet`), and `rows`, which picks the codec.
+gzipped, local or behind a URL. Modules, from the bottom up: `storage` (paths, URLs, folders), `temporaries`
+(hidden names and locks), `atomic` (write beside, then rename), `digests`, `lines` (unpacking, encoding, the line
+limit), one codec per kind (`jsonl`, `tables`, `parquet`), and `rows`, which picks the codec.
 """
 
 from pusl_eval.errors import InputError
 from pusl_eval.files.atomic import folder_atomic, open_atomic, staging_folder, to_json, write_bytes, write_json
 from pusl_eval.files.digests import file_digest, hash_rank, sample_by_hash
+from pusl_eval.files.jsonl import read_json
 from pusl_eval.files.lines import MAX_LINE, Dialect, is_encodable, read_lines
 from pusl_eval.files.reader import Batch, Reader, Record, Row, type_name
 from pusl_eval.files.rows import PREDICTION_FIELDS, open_reader, read_rows, write_rows, write_stream
-from pusl_eval.files.storage import check_input, check_output, is_url, kind_of, make_folder
+from pusl_eval.files.storage import check_folder, check_input, check_output, is_url, kind_of, make_folder
 from pusl_eval.files.tables import split_list
+from pusl_eval.files.temporaries import claimed, locked_folder
 
 __all__ = [
     "MAX_LINE",
@@ -24,17 +26,21 @@ __all__ = [
     "Reader",
     "Record",
     "Row",
+    "check_folder",
     "check_input",
     "check_output",
+    "claimed",
     "file_digest",
     "folder_atomic",
     "hash_rank",
     "is_encodable",
     "is_url",
     "kind_of",
+    "locked_folder",
     "make_folder",
     "open_atomic",
     "open_reader",
+    "read_json",
     "read_lines",
     "read_rows",
     "sample_by_hash",

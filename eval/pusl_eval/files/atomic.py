@@ -1,7 +1,7 @@
 """Content -> a file or folder that is there completely or not at all.
 
-Everything is written under a temporary name beside its target, then renamed. A temporary name starts
-with a dot, names its target and ends in `.tmp`. On an object store the upload is committed at the end.
+Everything is written under a temporary name beside its target (see `temporaries`), then renamed. On an object store the
+upload is committed at the end.
 """
 
 from __future__ import annotations
@@ -11,24 +11,14 @@ import gzip
 import io
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.files.storage import check_output, check_target, is_url, make_folder, remote
-
-
-def temporary_name(target: str | Path) -> Path:
-    """A new hidden name beside `target`.
-
-    >>> name = temporary_name("out/a.jsonl")
-    >>> name.parent.name, name.name[:9], name.suffix
-    ('out', '.a.jsonl.', '.tmp')
-    """
-    target = Path(target)
-    return target.with_name(f".{target.name[:80]}.{secrets.token_hex(4)}.tmp")
+from pusl_eval.errors import InputError, shown
+from pusl_eval.files.storage import check_output, check_target, folder_for, is_url, remote
+from pusl_eval.files.temporaries import temporary, temporary_name
 
 
 @contextlib.contextmanager
@@ -42,20 +32,20 @@ def open_atomic(path: str | Path, force: bool = False, mode: str = "w") -> Itera
             yield stream
         return
     target = Path(os.path.realpath(check_output(path, force)))  # a link stays a link
-    name = temporary_name(target)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    handle = os.open(name, flags, 0o666)  # the umask applies
-    try:
-        with os.fdopen(handle, "wb") as raw:
+    with folder_for(target), temporary(target) as name:
+        with open(name, "wb") as raw:
             with _layers(raw, str(path), mode) as stream:
                 yield stream
             raw.flush()
             os.fsync(raw.fileno())
-        os.replace(name, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+        _put(name, target, force)
+
+
+def _put(name: Path, target: Path, force: bool) -> None:
+    """Renames a finished file. Without `force` it does not replace what came to be there in the meantime."""
+    if not force and os.path.lexists(target):
+        raise InputError(f"{shown(target)}: exists already; pass --force to overwrite it")
+    os.replace(name, target)
 
 
 @contextlib.contextmanager
@@ -104,22 +94,24 @@ def write_json(path: str | Path, value: object, force: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def staging_folder(target: str | Path) -> Iterator[Path]:
+def staging_folder(target: str | Path, wait: bool = False) -> Iterator[Path]:
     """A new folder beside `target` to write into. It is removed at the end unless it was renamed."""
-    make_folder(Path(target).parent)
-    folder = temporary_name(target)
-    folder.mkdir()
-    try:
+    with folder_for(target), temporary(target, folder=True, wait=wait) as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def folder_atomic(target: str | Path) -> Iterator[Path]:
-    """A new folder that replaces `target` when the block ends well. After an error nothing is left."""
-    with staging_folder(target) as folder:
+def folder_atomic(target: str | Path, wait: bool = False) -> Iterator[Path]:
+    """A new folder that replaces `target` when the block ends well. After an error nothing is left.
+
+    Another command that writes `target` is an InputError; with `wait`, it is waited for.
+    """
+    with staging_folder(target, wait) as folder:
         yield folder
         if os.path.isdir(target):
-            shutil.rmtree(target)
-        os.replace(folder, target)
+            old = temporary_name(target)
+            os.replace(target, old)
+            os.replace(folder, target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.replace(folder, target)

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pusl_eval.errors import InputError
 from pusl_eval.files.atomic import to_json
 from pusl_eval.files.lines import MAX_LINE, decode_line, is_encodable, is_gzip, raw_lines, reading, skip_line
 from pusl_eval.files.reader import Batch, Reader, Record, Row, type_name
-from pusl_eval.files.storage import open_stored, size_of
+from pusl_eval.files.storage import check_input, open_stored, size_of
 
 
 def _refuse_constant(name: str) -> None:
@@ -20,6 +21,19 @@ def _refuse_constant(name: str) -> None:
 
 # Made once, because json.loads would make one per line. Refuses NaN and Infinity; deep nesting is a RecursionError.
 decode_json = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
+def read_json(path: str | Path, fix: str = "make it again") -> Row:
+    """A file that holds one JSON object; an InputError with the fix if it is missing, damaged or something else."""
+    try:
+        loaded = json.loads(check_input(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path}: not valid JSON ({error}); {fix}") from None
+    if not isinstance(loaded, dict):
+        raise InputError(f"{path}: expected a JSON object, found {type_name(loaded)}; {fix}")
+    return loaded
 
 
 def parse_row(text: str) -> Row | str:

@@ -10,12 +10,14 @@ import contextlib
 import io
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.errors import InputError
+from pusl_eval.errors import PATH_ERRORS, InputError, shown
 
 LONGEST_NAME = 255  # bytes, on every common file system
+LONGEST_PATH_NAME = 3800  # bytes of a folder's path: the system's limit is 4096 bytes, and names follow
 BUFFER = 1 << 18
 _ENDINGS = {".jsonl": "jsonl", ".json": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
 
@@ -31,7 +33,7 @@ def kind_of(path: str | Path) -> str:
         return "parquet"
     kind = _ENDINGS.get(Path(name.removesuffix(".gz")).suffix)
     if kind is None:
-        raise InputError(f"{path}: unknown file ending; expected .jsonl, .jsonl.gz, .parquet, .csv or .tsv")
+        raise InputError(f"{shown(path)}: unknown file ending; expected .jsonl, .jsonl.gz, .parquet, .csv or .tsv")
     return kind
 
 
@@ -65,28 +67,62 @@ def check_input(path: str | Path) -> Path:
     """The path if it is a readable local file, else an InputError that says what it is instead."""
     path = Path(path)
     if os.path.isdir(path):  # os.path, because Path's own tests raise on a name that is too long
-        raise InputError(f"{path}: is a directory; expected a file")
+        raise InputError(f"{shown(path)}: is a directory; expected a file")
     if not os.path.exists(path):
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{shown(path)}: no such file")
+    if not os.path.isfile(path):  # a pipe can be read once, and most commands read their files twice
+        raise InputError(f"{shown(path)}: is a pipe or a device; save its content to a file and name that")
     if not os.access(path, os.R_OK):
-        raise InputError(f"{path}: no permission to read it")
+        raise InputError(f"{shown(path)}: no permission to read it")
     return path
 
 
 def check_output(path: str | Path, force: bool = False) -> Path:
-    """The path if it may be written, else an InputError. Makes its folder if needed."""
+    """The path if it may be written, else an InputError. Makes nothing: its folder comes with the file."""
     path = Path(path)
     if os.path.isdir(path):
-        raise InputError(f"{path}: is a directory; expected a file name to write")
+        raise InputError(f"{shown(path)}: is a directory; expected a file name to write")
     if os.path.exists(path):
         if not os.path.isfile(path):
-            raise InputError(f"{path}: is not a regular file; expected a file name to write")
+            raise InputError(f"{shown(path)}: is not a regular file; expected a file name to write")
         if not force:
-            raise InputError(f"{path}: exists already; pass --force to overwrite it")
+            raise InputError(f"{shown(path)}: exists already; pass --force to overwrite it")
+    elif os.path.islink(path):
+        raise InputError(f"{shown(path)}: is a link to nothing; remove it or name another file")
     if len(os.fsencode(path.name)) > LONGEST_NAME:
         raise InputError(f"{path.name[:40]}...: the file name is too long")
-    make_folder(path.parent)
+    check_folder(path.parent)
     return path
+
+
+def check_folder(folder: str | Path) -> None:
+    """An InputError if the folder is not there and cannot be made, or nothing can be written into it."""
+    if is_url(folder):
+        raise InputError(f"{shown(folder)}: expected a folder on this machine, not a URL")
+    first = next((path for path in (Path(folder), *Path(folder).parents) if os.path.lexists(path)), Path())
+    if not os.path.isdir(first):
+        what = "a link to nothing" if os.path.islink(first) and not os.path.exists(first) else "a file"
+        raise InputError(f"{shown(first)}: is {what}; expected a folder")
+    names = [len(os.fsencode(part)) for part in Path(folder).parts]
+    if sum(names) + len(names) > LONGEST_PATH_NAME or max(names, default=0) > LONGEST_NAME:
+        raise InputError(f"{shown(folder)}: the path is too long")
+    if not os.access(first, os.W_OK | os.X_OK):
+        raise InputError(f"{shown(first)}: no permission to write here")
+
+
+@contextlib.contextmanager
+def folder_for(path: str | Path) -> Iterator[None]:
+    """Makes the folder of a file for the block. If the block fails, folders that were made for it go again."""
+    folder = Path(path).parent
+    missing = [step for step in (folder, *folder.parents) if not os.path.isdir(step)]  # the innermost first
+    make_folder(folder)
+    try:
+        yield
+    except BaseException:
+        for step in missing:
+            with contextlib.suppress(OSError):  # no longer empty: somebody else uses it
+                os.rmdir(step)
+        raise
 
 
 def check_target(path: str | Path, force: bool) -> None:
@@ -106,11 +142,15 @@ def make_folder(folder: str | Path) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
     except (NotADirectoryError, FileExistsError):
-        raise InputError(f"{folder}: is a file; expected a folder") from None
+        raise InputError(f"{shown(folder)}: is a file; expected a folder") from None
     except PermissionError:
-        raise InputError(f"{folder}: no permission to make this folder") from None
+        raise InputError(f"{shown(folder)}: no permission to make this folder") from None
+    except OSError as error:
+        if error.errno not in PATH_ERRORS:
+            raise
+        raise InputError(f"{shown(folder)}: no folder can be made there ({error.strerror})") from None
     if not os.access(folder, os.W_OK):
-        raise InputError(f"{folder}: no permission to write here")
+        raise InputError(f"{shown(folder)}: no permission to write here")
 
 
 def exists(path: str | Path) -> bool:

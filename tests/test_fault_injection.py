@@ -1,0 +1,191 @@
+"""Every command, stopped at its n-th write and run again, ends with the bytes of an undisturbed run."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_endpoint import FakeEndpoint
+
+pytestmark = pytest.mark.slow
+SCRIPTS = Path(__file__).parents[1] / "scripts" / "bench"
+STOPPED = 99
+VOLATILE = {"timings", "started", "updated", "seconds", "usage", "hardware", "created"}  # differ between any two runs
+WRITES = ("replace", "rename", "link", "unlink", "mkdir", "fsync", "rmdir")
+
+
+def stop_at(number: int, log: Path) -> None:
+    """Ends this process, as kill -9 does, before its `number`-th write; counts them all in `log` (0: never stops)."""
+    count = 0
+
+    def counted(
+        function: Callable[..., Any], matters: Callable[..., bool] = lambda *_, **__: True
+    ) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            nonlocal count
+            if matters(*args, **options):
+                count += 1
+                if count == number:
+                    os._exit(STOPPED)
+                if not number:
+                    plain_open(log, "w").write(str(count))
+            return function(*args, **options)
+
+        return call
+
+    plain_open = builtins.open
+    for name in WRITES:
+        setattr(os, name, counted(getattr(os, name)))
+    os.open = counted(os.open, lambda path, flags, *_, **__: bool(flags & (os.O_WRONLY | os.O_RDWR)))
+    builtins.open = counted(
+        open, lambda file, mode="r", *_, **__: not isinstance(file, int) and bool(set(mode) & set("wax+"))
+    )
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Small sound files and models, and a runner that forks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        fuzz, hostile = __import__("fuzz"), __import__("hostile")
+    fuzz.preload()
+    folder = tmp_path_factory.mktemp("sound")
+    runner = fuzz.Runner()
+    made = runner.call(lambda: hostile.make_sound(folder), folder)
+    assert made.code == 0, made.stderr
+    return fuzz, runner, folder
+
+
+def content(folder: Path) -> dict[str, Any]:
+    """What a command has written, without what differs between any two runs."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_dir() or "sqlite" in name:
+            found[name] = None
+        elif path.suffix == ".json":
+            found[name] = without_volatile(json.loads(path.read_text()))
+        else:
+            found[name] = path.read_bytes()
+    return {name: value for name, value in found.items() if "sqlite" not in name}
+
+
+def without_volatile(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_volatile(inner) for key, inner in value.items() if key not in VOLATILE}
+    return [without_volatile(inner) for inner in value] if isinstance(value, list) else value
+
+
+def stop_everywhere(
+    bench: Any, work: Path, words: list[str], again: list[str] | None = None, most: int = 25, tail: int = 0
+) -> int:
+    """Stops at every write (at `most` of them, evenly spread, and the last `tail`); returns how many were tried."""
+    _, runner, _ = bench
+    log = work / "count"
+
+    def run(folder: Path, argv: list[str], number: int | None) -> Any:
+        def command() -> Any:
+            from pusl.cli import main
+
+            if number is not None:
+                stop_at(number, log)
+            return main(argv)
+
+        return runner.call(command, folder)
+
+    expected = work / "expected"
+    expected.mkdir()
+    done = run(expected, words, 0)
+    assert done.code == 0, done.stderr
+    total = int(log.read_text())
+    whole = content(expected)
+    spread = {1 + i * (total - 1) // max(1, most - 1) for i in range(min(most, total))}
+    points = sorted(spread | set(range(max(1, total - tail + 1), total + 1)))
+    for number in points:
+        folder = work / f"stopped-{number}"
+        folder.mkdir()
+        stopped = run(folder, words, number)
+        assert stopped.code == STOPPED, f"write {number} of {total}: {stopped.stderr[-500:]}"
+        if {name: value for name, value in content(folder).items() if ".tmp" not in name} == whole:
+            continue  # everything was written; only the clean-up was missing
+        rerun = run(folder, again or words, None)
+        if rerun.code == 2 and "no run" in rerun.stderr:  # nothing was begun yet
+            rerun = run(folder, words, None)
+        assert rerun.code == 0, f"write {number} of {total}: {rerun.stderr[-1500:]}"
+        assert content(folder) == whole, f"write {number} of {total}"
+        shutil.rmtree(folder)
+    return len(points)
+
+
+LINES = {
+    "split": "data split {train} --out out",
+    "simulate": "data simulate --items 60 --dev-items 10 --test-items 10 --out out",
+    "thin": "data thin {train} --keep 0.6 --out new/thin.jsonl.gz",
+    "convert": "data convert {items} --to out.parquet",
+    "stats": "data stats {train} --plot out.png",
+    "evaluate": "evaluate --references {test} --predictions {predictions} -k 2 --output out.json",
+    "report": "report --references {test} --predictions {predictions} --output out.html",
+    "rerank": "rerank --predictions {predictions} --objective coverage -k 2 --state state.json --output out.jsonl",
+    "baseline": "baseline knn --train {train} --save out --input {small} --output out.jsonl",
+    "generate": "generate --model {model} --input {test} --output out.jsonl -k 2 --shard-size 5 --quiet",
+    "score": "score --model {model} --input {small} --candidates {universe} --output out.csv --quiet",
+}
+
+
+def filled(bench: Any, line: str) -> list[str]:
+    names = {"items": "items.csv", "model": "model", "universe": "universe.txt"}
+    files = ("train", "dev", "test", "small", "predictions")
+    paths = {**{name: f"{name}.jsonl" for name in files}, **names}
+    return line.format(**{name: bench[2] / file for name, file in paths.items()}).split()
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_command_that_was_killed_is_run_again(bench: Any, tmp_path: Path, name: str) -> None:
+    words = filled(bench, LINES[name])
+    again = [*words, "--force"] if name == "baseline" else None  # it makes two things, a model and predictions
+    assert stop_everywhere(bench, tmp_path, words, again, most=12) >= 3
+
+
+def test_judge(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAULT_KEY", "k")
+    with FakeEndpoint() as endpoint:
+        line = "judge --references {test} --predictions {predictions} --output out.jsonl --consistency 0 --model m"
+        line += f" --base-url {endpoint.url} --key-variable FAULT_KEY --quiet"
+        stop_everywhere(bench, tmp_path, filled(bench, line), most=14)
+
+
+def test_train(bench: Any, tmp_path: Path) -> None:
+    """The finishing phase at every write point."""
+    line = "train --model scratch:tiny --vocab-size 300 --batch-size 8 --max-steps 2 --eval-every 1 --dev-items 2"
+    line += " --max-source-length 16 --max-target-length 16 --max-phrase-tokens 4 --train {train} --dev {dev} --out out"
+    words = filled(bench, line)
+    stop_everywhere(bench, tmp_path, words, ["train", "--resume", "--out", "out"], most=6, tail=14)
+
+
+def test_fuse(bench: Any, tmp_path: Path) -> None:
+    line = "fuse --train {train} --dev {dev} --sources knn text --out out --no-ablation"
+    stop_everywhere(bench, tmp_path, filled(bench, line), most=5)
+
+
+def test_one_run_folder_has_one_run(bench: Any, tmp_path: Path) -> None:
+    from pusl_eval.files import locked_folder
+
+    _, runner, _ = bench
+    (tmp_path / "out").mkdir()
+
+    def command() -> Any:
+        from pusl.cli import main
+
+        line = "train --model scratch:tiny --vocab-size 300 --max-steps 1 --train {train} --out out"
+        return main(filled(bench, line))
+
+    with locked_folder(tmp_path / "out", "ours"):
+        found = runner.call(command, tmp_path)
+    assert found.code == 2 and "another run is training there" in found.stderr
+    assert not os.listdir(tmp_path / "out")
