@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pusl.commands.help_text import Formatter
+from pusl.messages import show_messages
 from pusl.process import prepare_process
 from pusl_eval.errors import brief, exit_code
 from pusl_eval.files import InputError
@@ -56,6 +57,7 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     prepare_process()
+    show_messages()
     words = list(sys.argv[1:] if argv is None else argv)
     return exit_code(lambda: _dispatch(words), "pusl")
 

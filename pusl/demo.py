@@ -13,17 +13,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pusl import paradigms
 from pusl.config import option
+from pusl.training.record import RESUME_COMMAND
 from pusl_eval.budgets import budget
 from pusl_eval.files import InputError, write_json
 from pusl_eval.flags import SEED
 
+log = logging.getLogger(__name__)
 TRAINED = ("one2seq", "pusl")  # trained side by side; the last one shows its progress
 # name of the predictions file -> its row in the table
 SYSTEMS = {"knn": "kNN", **{name: paradigms.get(name).title for name in TRAINED}, "fused": "fused"}
@@ -61,9 +63,15 @@ def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False)
         metrics = _evaluate(out, config)
     with _step("6/6", "writing the report"):
         _report(out, config)
-    print(_verdict(metrics, k, mu) + _spread(config))
-    print(f"\nEverything is in {out}/ ({time.perf_counter() - began:.0f} s). Open {out / 'report.html'} in a browser.")
+    log.info(f"everything done in {time.perf_counter() - began:.0f} s")
     return metrics
+
+
+def outcome(out: str | Path, config: DemoConfig, metrics: dict[str, Any]) -> str:
+    """What a finished demo has to say."""
+    mu = json.loads((Path(out) / "models" / "pusl" / "pusl.json").read_text(encoding="utf-8"))["defaults"]["mu"]
+    verdict = _verdict(metrics, budget(mu, 2), mu) + _spread(config)
+    return f"{verdict}\n\nEverything is in {out}/. Open {Path(out) / 'report.html'} in a browser."
 
 
 def _prepare(out: Path, config: DemoConfig, force: bool) -> None:
@@ -99,14 +107,15 @@ def _train_all(out: Path, config: DemoConfig) -> None:
     The last model shows its progress on the terminal, the others write a log file.
     """
     threads = str(max(1, (os.cpu_count() or 1) // len(TRAINED)))
-    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, RESUME_COMMAND: f"pusl demo --out {out}"}
     (out / "models").mkdir(parents=True, exist_ok=True)
     *quiet, shown = TRAINED
     with ExitStack() as stack:
         running = {}
         for name in [*quiet, shown]:
-            log = stack.enter_context(open(out / "models" / f"{name}.log", "ab")) if name in quiet else None
-            running[name] = subprocess.Popen(_train_command(name, out, config), env=environment, stdout=log, stderr=log)
+            file = stack.enter_context(open(out / "models" / f"{name}.log", "ab")) if name in quiet else None
+            command = _train_command(name, out, config)
+            running[name] = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
         try:
             codes = {name: process.wait() for name, process in running.items()}
         except KeyboardInterrupt:  # the children got the signal too; they save and stop
@@ -134,13 +143,15 @@ def _train_command(name: str, out: Path, config: DemoConfig) -> list[str]:
 
 def _fuse(out: Path, config: DemoConfig) -> None:
     """Makes the model folder `models/fused`, unless an earlier run has finished it."""
+    from pusl.fusion.held_out import describe
     from pusl.fusion.learn import fuse
 
     data, folder = out / "data", out / "models" / "fused"
     if not folder.exists():
         sources = [f"pusl={out / 'models' / 'pusl'}", "knn", "text"]
-        with redirect_stdout(sys.stderr):
-            fuse(data / "train.jsonl", data / "dev.jsonl", sources, folder, seed=config.seed, ablate=False)
+        report = fuse(data / "train.jsonl", data / "dev.jsonl", sources, folder, seed=config.seed, ablate=False)
+        if "percent" in report:
+            log.info(describe(report))
 
 
 def _predict(name: str, out: Path, k: int) -> None:
@@ -266,17 +277,17 @@ def _spread(config: DemoConfig) -> str:
 
 @contextmanager
 def _silenced(name: str) -> Iterator[None]:
-    log = logging.getLogger(name)
-    before, log.disabled = log.disabled, True
+    logger = logging.getLogger(name)
+    before, logger.disabled = logger.disabled, True
     try:
         yield
     finally:
-        log.disabled = before
+        logger.disabled = before
 
 
 @contextmanager
 def _step(number: str, what: str) -> Iterator[None]:
-    print(f"[{number}] {what}", file=sys.stderr, flush=True)
+    log.info(f"[{number}] {what}")
     began = time.perf_counter()
     yield
-    print(f"[{number}] done in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    log.info(f"[{number}] done in {time.perf_counter() - began:.0f} s")

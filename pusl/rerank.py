@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import logging
 import math
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from pusl_eval.files import (
     InputError,
@@ -237,7 +237,7 @@ def rerank(
             scores = find_scale(read_predictions(predictions))
         if any(wishes):
             beta = _balance(predictions, k, scores, min_precision, precision_weight)
-            print(f"rerank: beta {beta:.4g}", file=sys.stderr)
+            logging.getLogger(__name__).info(f"rerank: beta {beta:.4g}")
         rule: Coverage | Weighted | BoundedRandom
         if objective == "coverage":
             rule = Coverage(k, beta, memory["missing"])

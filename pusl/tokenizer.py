@@ -142,16 +142,18 @@ def token_ids(tokenizer: Any, config: Any = None) -> TokenIds:
 
 
 def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[list[int]]:
-    """Documents -> input ids, cut to `max_length` with the closing EOS kept.
+    """Documents -> input ids, cut to `max_length` with the closing EOS kept."""
+    return [[*row[: max_length - 1], tokenizer.eos_token_id] for row in encode_whole(tokenizer, texts)]
 
-    The characters `<eok>` in a document are text, never the mark itself.
-    """
+
+def encode_whole(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Documents -> ids of any length, without EOS. The characters `<eok>` in a document are text, never the mark."""
     if not texts:
         return []
-    ids = tokenizer(
+    ids: list[list[int]] = tokenizer(
         list(texts), add_special_tokens=False, return_attention_mask=False, split_special_tokens=True, verbose=False
     )["input_ids"]
-    return [[*row[: max_length - 1], tokenizer.eos_token_id] for row in ids]
+    return ids
 
 
 def encode_keyphrases(tokenizer: Any, keyphrases: Sequence[str], tokens: TokenIds) -> list[list[int]]:

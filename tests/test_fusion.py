@@ -308,7 +308,7 @@ def test_right_predictions_from_a_file_are_learned_from(folder: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nonsense"], "'nonsense' is unknown"), (["knn", "knn"], "twice"), (["x=/none"], "expected a model folder"),
+        (["nonsense"], "'nonsense' is unknown"), (["knn", "knn"], "twice"), (["x=/none"], "expected a model"),
         ([], "at least one"), (["a/b=/none"], "a name is made of"),
     ],
 )  # fmt: skip

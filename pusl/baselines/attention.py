@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_k

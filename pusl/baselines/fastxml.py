@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 from scipy.special import expit
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_sparse

@@ -10,7 +10,7 @@ propensities: they are learned first (pejl.py), from 0.5, then all labels are tr
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 from scipy.special import expit, logit
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.label_propensities import MODELS, label_propensities
@@ -188,7 +188,7 @@ class Logistic(Baseline):
         learned = learn_propensities(
             features.astype(np.float64), data.matrix, form, config.pejl_labels, config.seed, config.jobs
         )
-        print(f"{config.loss}: {learned.summary()}", file=sys.stderr)
+        logging.getLogger(__name__).info(f"{config.loss}: {learned.summary()}")
         return learned.p
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import sys
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from pusl.baselines.label_matrix import read_training
 from pusl.baselines.model import Baseline, baseline_class, check_new_folder, load_baseline, save_baseline
 from pusl.examples import Columns, Example, read_examples
 from pusl_eval.files import InputError, Row, check_input, check_output, write_rows
 
+log = logging.getLogger(__name__)
 CHUNK = 2048  # items ranked at once; limits memory
 
 
@@ -61,7 +62,7 @@ def run_baseline(
         model = baseline_class(name)(config)
         model.fit(data)
         spent = time.monotonic() - start
-        print(f"{name}: {len(data.texts):,} items, {len(data.labels):,} labels, {spent:.1f} s", file=sys.stderr)
+        log.info(f"{name}: {len(data.texts):,} items, {len(data.labels):,} labels, {spent:.1f} s")
         if save is not None:
             save_baseline(save, name, model, force)
     if input is not None and output is not None:

@@ -150,7 +150,8 @@ class ScoreJob(ShardJob):
             if not phrases:
                 row["reason"] = "no candidates"
             rows.append(row)
-        counts = {name: 0 for name in ("exhausted", "no_usable_text", "repeats", "unscored", "without_known")}
+        names = ("exhausted", "truncated", "no_usable_text", "repeats", "unscored", "without_known")
+        counts = dict.fromkeys(names, 0)
         return rows, {"items": len(rows), **counts, "exhausted": sum(not row["keyphrases"] for row in rows)}
 
 

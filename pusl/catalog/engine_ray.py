@@ -25,6 +25,7 @@ from pusl.catalog.parts import WorkFolder
 from pusl.catalog.processes import WorkerDied, WorkerFailed
 from pusl.catalog.run import Reports, ShardJob
 from pusl.catalog.shards import CatalogFile, Chunk
+from pusl.messages import show_messages
 from pusl.process import prepare_process
 from pusl_eval.columns import Columns
 from pusl_eval.errors import needs_extra
@@ -40,6 +41,7 @@ class ShardActor:
 
     def __init__(self, job: ShardJob, output: str, run: str) -> None:
         prepare_process(job.threads, keep_memory=True)
+        show_messages()
         self.folder, self.run = WorkFolder(output), run
         self.failure: Row | None = None
         try:

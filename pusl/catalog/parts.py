@@ -37,7 +37,7 @@ MANIFEST = "manifest.json"
 _OURS = re.compile(r"(part-|try-|input-|lock$|manifest\.json$|rejects$|\..*\.tmp$)")  # files that a run makes
 LOCK = "lock"
 PREFIX = "part-"
-FIELDS = ("id", "keyphrases", "scores", "exhausted", "reason")
+FIELDS = ("id", "keyphrases", "scores", "exhausted", "truncated", "reason")
 BUCKET = 1 << 17  # id hashes looked at together when searching repeats: 1 MiB
 MOST_PASSES = 64  # over all hashes; beyond 8 million items buckets grow instead, to 125 MB for a billion
 
@@ -312,6 +312,7 @@ def _table_rows(lines: Iterable[bytes], kind: str) -> Iterator[Row]:
         row = json.loads(line)
         if kind == "parquet":
             row.setdefault("exhausted", False)
+            row.setdefault("truncated", False)
             if "explain" in row:
                 row["explain"] = to_json(row["explain"])
         yield row

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from pusl.devices import ends_process, worker_environment
+from pusl.messages import show_messages
 from pusl.process import prepare_process
 from pusl_eval.files import InputError
 
@@ -145,6 +146,7 @@ def worker_main(
         try:
             if work is None:
                 prepare_process(threads, keep_memory=True)
+                show_messages()
                 work = start()
             answer = ("done", work(task))
         except InputError as error:

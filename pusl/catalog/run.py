@@ -86,6 +86,7 @@ class Summary:
     items: int = 0  # predictions written
     rejects: int = 0
     exhausted: int = 0  # items that got fewer than k keyphrases
+    truncated: int = 0  # items whose text is longer than the model reads
     no_usable_text: int = 0  # items without any usable text
     unscored: int = 0  # items whose keyphrases have no scores
     repeats: int = 0  # items whose text (and known keyphrases) stood in the same shard before
@@ -115,6 +116,7 @@ def generate_shard(generator: Predictor, items: Sequence[CatalogItem], options: 
     rows = [{"id": item.id, **answers[key]} for item, key in zip(items, keys, strict=True)]
     counts = {
         "items": len(rows), "exhausted": sum("exhausted" in row for row in rows),
+        "truncated": sum("truncated" in row for row in rows),
         "no_usable_text": sum(key in unusable for key in keys), "repeats": len(rows) - len(answers),
         "unscored": sum("scores" not in row for row in rows),
         "without_known": sum(not item.known for item in items) if options.complete else 0,
@@ -141,6 +143,8 @@ def _answer(prediction: Any) -> Row:
         answer["scores"] = [round(float(score), 6) for score in prediction.scores]
     if prediction.exhausted:
         answer["exhausted"] = True
+    if getattr(prediction, "truncated", False):
+        answer["truncated"] = True
     if getattr(prediction, "reason", None):
         answer["reason"] = prediction.reason
     return answer
@@ -316,7 +320,7 @@ class _CatalogRun:
 
     def finish_all(self, job: ShardJob, engine: str, workers: int, engine_options: Row) -> None:
         """Computes every shard that is not there yet."""
-        from tqdm import tqdm
+        from tqdm.auto import tqdm
 
         with tqdm(unit="item", disable=not self.progress, dynamic_ncols=True, smoothing=0.1) as self.bar:
             if engine == "ray":

@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Runs every step and prints the result."""
     from pusl.config import build
-    from pusl.demo import DemoConfig, demo
+    from pusl.demo import DemoConfig, demo, outcome
 
-    demo(args.out, build(DemoConfig, args), force=args.force)
+    config = build(DemoConfig, args)
+    print(outcome(args.out, config, demo(args.out, config, force=args.force)))

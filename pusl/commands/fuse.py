@@ -54,14 +54,17 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.sources or not args.out:
         raise InputError("name the --sources and the folder --out (or --update DIR)")
+    from pusl.fusion.held_out import describe
     from pusl.fusion.learn import fuse
     from pusl.process import prepare_process
 
     prepare_process(args.threads, keep_memory=True)
-    fuse(
+    report = fuse(
         args.train, args.dev, args.sources, args.out, columns=Columns(**names), depth=args.depth,
         dev_items=args.dev_items, precision=args.precision, device=args.device, seed=args.seed,
         ablate=not args.no_ablation, force=args.force,
     )  # fmt: skip
+    if "percent" in report:
+        print(describe(report))
     print(f"{args.out}: ready for pusl generate, pusl serve and KeyphraseGenerator.from_pretrained")
     return 0

@@ -63,6 +63,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocabulary", choices=("open", "prefer", "closed"), default="open",
         help="closed: only phrases of the universe; prefer: a bonus for them (default: open)",
     )  # fmt: skip
+    decoding.add_argument(
+        "--long", choices=("cut", "window"), default="cut",
+        help="texts longer than the model reads: cut, or searched by overlapping windows (default: cut)",
+    )  # fmt: skip
     decoding.add_argument("--min-score", type=float, metavar="X", help="leave out keyphrases scored below this")
     decoding.add_argument(
         "--calibrate", metavar="FILE",
@@ -154,7 +158,7 @@ def _generate(args: argparse.Namespace) -> None:
         engine_options=engine_options, strict=args.strict, force=args.force, progress=not args.quiet,
         strategy=args.strategy, allow_repeats=args.allow_repeats, vocabulary=args.vocabulary,
         min_score=args.min_score, num_beams=args.num_beams, temperature=args.temperature, top_p=args.top_p,
-        seed=args.seed, batch_size=args.batch_size,
+        seed=args.seed, batch_size=args.batch_size, long=None if args.long == "cut" else args.long,
     )  # fmt: skip
     print(describe(summary, args.output))
 
@@ -179,6 +183,7 @@ def describe(summary: Any, output: str | os.PathLike[str]) -> str:
         (summary.repeats, "have the text of an earlier item and were computed once"),
         (summary.without_known, "have no keyphrases of their own"),
         (summary.exhausted, "got fewer keyphrases than asked for ('exhausted')"),
+        (summary.truncated, "were cut, being longer than the model reads ('truncated'); see --long window"),
         (summary.no_usable_text, "have no usable text (see 'reason')"),
     ):
         if value:

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 
 from pusl.commands.push import settle_labels
 from pusl.commands.shared_flags import add_force, add_threads
 from pusl.config import add_groups, build
 from pusl.examples import Columns
+from pusl.training.record import RESUME_COMMAND
 from pusl.training.train_config import TrainConfig, resolve
 from pusl_eval.files import InputError
 
@@ -73,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         return 0 if result.finished else 130
     if not result.finished:
         print(
-            f"pusl: stopped at step {result.steps}; resume with: pusl train --resume --out {result.path}",
+            f"pusl: stopped at step {result.steps}; resume with: "
+            + os.environ.get(RESUME_COMMAND, f"pusl train --resume --out {result.path}"),
             file=sys.stderr,
         )
         return 130

@@ -14,7 +14,7 @@ MOST_BEAMS_ASKED = 1000
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.01, 100.0
 
 
-def text_list(texts: Any, name: str = "texts") -> list[str]:
+def text_list(texts: Any, name: str = "texts", start: int = 0) -> list[str]:
     """One string, or any column of strings, as a list in the same order.
 
     Lists, tuples, iterators, NumPy arrays, and columns of pandas, polars, pyarrow and `datasets`.
@@ -28,7 +28,7 @@ def text_list(texts: Any, name: str = "texts") -> list[str]:
     if isinstance(texts, str):
         return [texts]
     found = _values(texts, name, "a string, or a list or column of strings")
-    return [_string(text, f"{name}[{i}]") for i, text in enumerate(found)]
+    return [_string(text, f"{name}[{i}]") for i, text in enumerate(found, start)]
 
 
 def known_lists(known: Any, texts: int) -> list[list[str]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from contextlib import nullcontext
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,17 @@ from pusl.decoding.device.token_steps import Finish
 from pusl.decoding.engines import decode, find, make_engine, refreshed, token_rows
 from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
-from pusl.decoding.plans import Form, Plan, Ranked, Sequential, sum_over_beams
+from pusl.decoding.plans import Form, Plan, Ranked, Search, Sequential, sum_over_beams
+from pusl.decoding.results import Prediction, PredictionList, Streaming, in_parts
 from pusl.decoding.rules import Phrase, Rules, Sampling, check_numbers
 from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.universe import Universe, UniverseRule
+from pusl.decoding.windows import LONG, join_windows, text_windows
 from pusl.devices import float32_products, resolve_device, resolve_precision, weight_type
 from pusl.fusion.folder import is_fused
 from pusl.hub import model_folder
 from pusl.paradigms import STRATEGIES
-from pusl.tokenizer import decode_each, encode_keyphrases, encode_texts
+from pusl.tokenizer import decode_each, encode_keyphrases, encode_whole
 from pusl_eval.files import InputError
 from pusl_eval.normalize import distinct, normalize
 
@@ -40,26 +42,14 @@ SEQUENCE_BEAMS = 4
 MOST_BEAMS = 64  # an item that has fewer than k phrases with this many beams is exhausted
 FLOOR = 12.0  # a phrase 160,000 times less probable than the item's best is junk
 LONGEST_SEQUENCE = 64  # tokens of a One2Seq or GROOV sequence in a beam search
+PROGRESS_BATCHES = 8  # batches between two steps of a progress bar
 SPELLINGS = 1_000_000  # phrases whose text is cached
 KNOWN_TOKENS = 256  # of known keyphrases that a search continues after
 KNOWN_PHRASES = 64  # of known keyphrases that a One2Seq or GROOV sequence may hold besides the k wanted
 PREFER_BONUS = 3.0  # log units that leaving the universe costs under `prefer`
 
 
-@dataclass
-class Prediction:
-    """Keyphrases of one text, best first; `exhausted`: the model had fewer than k to give.
-
-    `scores` are log-probabilities of whole keyphrases, `normalized` the same per token.
-    """
-
-    keyphrases: list[str] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    exhausted: bool = False
-    normalized: list[float] = field(default_factory=list)
-
-
-class KeyphraseGenerator:
+class KeyphraseGenerator(Streaming):
     """Decodes a checkpoint of any paradigm. It prepares its own weights and leaves the checkpoint as it is.
 
     Args:
@@ -141,7 +131,9 @@ class KeyphraseGenerator:
         floor: float = FLOOR,
         bonus: float = PREFER_BONUS,
         calibration: Calibration | None = None,
-    ) -> list[Prediction]:
+        long: str = "cut",
+        progress: bool = False,
+    ) -> PredictionList:
         """k keyphrases for each text, in the order of the texts.
 
         Args:
@@ -159,8 +151,12 @@ class KeyphraseGenerator:
             num_beams: width of the phrase search.
             floor: a phrase this much (in log-probability) below the item's best is junk; nothing is given instead.
             calibration: overrides the generator's own.
+            long: texts longer than the model reads are `cut` (and marked `truncated`), or searched by overlapping
+                windows (`window`); then a score is the log-probability that any window has the phrase.
+            progress: show a bar.
         """
         calibration = calibration or self.calibration
+        arguments.check_choice("long", long, LONG)
         if strategy is not None:
             arguments.check_choice("strategy", strategy, STRATEGIES)
         strategy = self.paradigm.choose_strategy(strategy)
@@ -180,28 +176,49 @@ class KeyphraseGenerator:
             known = arguments.known_lists(known, len(texts))
             if temperature > 0 or allow_repeats:
                 raise InputError("known keyphrases need a search: keep temperature at 0 and allow_repeats off")
+        if long == "window" and allow_repeats:
+            raise InputError("long texts by windows: a phrase of several windows is given once; omit allow_repeats")
         readable = [i for i, text in enumerate(texts) if text.strip()]
-        given_before = [known[i] for i in readable] if known is not None else None
         own = self.paradigm.ends_itself
         room = KNOWN_PHRASES if own and known is not None else 0
         search = Search(k + room, strategy, allow_repeats, batch_size, num_beams, floor)
-        encode = partial(encode_texts, self.tokenizer, max_length=self.max_source_length)
-        with float32_products(self.precision), token_rows(self.engine, [texts[i] for i in readable], encode) as source:
-            if own and strategy != "sequence" and temperature == 0:
-                found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
-            elif temperature > 0 or own:
-                keys = [zlib.crc32(texts[i].encode()) for i in readable]
-                found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
-                found = [self._filtered(given, vocabulary, phrases) for given in found]
-            elif allow_repeats and self.paradigm.endless and vocabulary == "open":
-                found = self._sequences(source, search, Sampling(), [0] * len(source))
-            else:
-                found = self._search(source, search, self._rule(vocabulary, phrases, bonus), given_before)
-        if own and given_before is not None:
-            outside = [self._form_outside(phrases) for phrases in given_before]
-            found = [[one for one in given if form(one.ids)] for given, form in zip(found, outside, strict=True)]
-        check_numbers(one.logprob for given in found for one in given)
-        answers = [Prediction(exhausted=True) for _ in texts]
+        size = self.max_source_length - 1  # EOS needs a place
+        cut: set[str] = set()
+
+        def encode(chosen: Sequence[str]) -> list[list[int]]:
+            rows = encode_whole(self.tokenizer, chosen)
+            cut.update(text for text, row in zip(chosen, rows, strict=True) if len(row) > size)
+            return [[*row[:size], self.tokens.eos] for row in rows]
+
+        def work(part: Sequence[int]) -> list[list[Phrase]]:
+            """The phrases of some texts, or of their windows joined."""
+            chosen, owner = [texts[i] for i in part], [(i, 0) for i in part]
+            opened: Any = token_rows(self.engine, chosen, encode)
+            if long == "window":
+                pieces = [text_windows(row, size) for row in encode_whole(self.tokenizer, chosen)]
+                owner = [(i, number) for i, piece in zip(part, pieces, strict=True) for number in range(len(piece))]
+                opened = nullcontext([[*window, self.tokens.eos] for piece in pieces for window in piece])
+            before = [known[i] for i, _ in owner] if known is not None else None
+            with opened as source:
+                if own and strategy != "sequence" and temperature == 0:
+                    found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
+                elif temperature > 0 or own:
+                    keys = [zlib.crc32(texts[i].encode(), number) for i, number in owner]
+                    found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
+                    found = [self._filtered(given, vocabulary, phrases) for given in found]
+                elif allow_repeats and self.paradigm.endless and vocabulary == "open":
+                    found = self._sequences(source, search, Sampling(), [0] * len(source))
+                else:
+                    found = self._search(source, search, self._rule(vocabulary, phrases, bonus), before)
+            if own and before is not None:
+                outside = [self._form_outside(phrases) for phrases in before]
+                found = [[one for one in given if form(one.ids)] for given, form in zip(found, outside, strict=True)]
+            check_numbers(one.logprob for given in found for one in given)
+            return found if long == "cut" else join_windows(found, [number for _, number in owner], self._form)
+
+        with float32_products(self.precision):
+            found = in_parts(work, readable, PROGRESS_BATCHES * batch_size) if progress else work(readable)
+        answers = PredictionList((Prediction(exhausted=True) for _ in texts), texts)
         for i, given in zip(readable, found, strict=True):
             scored = [(one, one.logprob if calibration is None else calibration(one.logprob)) for one in given[:k]]
             kept = [(one, score) for one, score in scored if min_score is None or score >= min_score]
@@ -210,6 +227,7 @@ class KeyphraseGenerator:
                 [score for _, score in kept],
                 len(kept) < k,
                 [one.logprob / (len(one.ids) + 1) for one, _ in kept],
+                texts[i] in cut,
             )
         return answers
 
@@ -420,15 +438,3 @@ class KeyphraseGenerator:
             text = decode_each(self.tokenizer, [ids])[0].strip()
             known = self._texts[ids] = (text, normalize(text))
         return known
-
-
-@dataclass(frozen=True)
-class Search:
-    """The settings of one `generate` call that its searches need."""
-
-    k: int
-    strategy: str
-    allow_repeats: bool
-    batch_size: int
-    num_beams: int | None
-    floor: float

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from pusl.decoding.rules import Phrase
@@ -132,3 +133,15 @@ def sum_over_beams(sequences: Sequence[tuple[float, Sequence[Phrase]]], form: Fo
             first.setdefault(form(phrase.ids), phrase)
     ranked = [Phrase(first[key].ids, math.log(value), math.log(value)) for key, value in mass.items() if key and value]
     return sorted(ranked, key=order)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The settings of one `generate` call that its searches need."""
+
+    k: int
+    strategy: str
+    allow_repeats: bool
+    batch_size: int
+    num_beams: int | None
+    floor: float

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from pusl.tokenizer import encode_keyphrases, token_ids
 from pusl_eval.errors import damage_refused

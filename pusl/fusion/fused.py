@@ -8,8 +8,8 @@ fused.generate(["Zeto X2 drone with 4k camera"], k=10)
 from __future__ import annotations
 
 import itertools
+import logging
 import math
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,9 +21,11 @@ from pusl.baselines.model import load_baseline
 from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.explanation import Explanation, explain
-from pusl.decoding.generator import PREFER_BONUS, VOCABULARIES, KeyphraseGenerator, Prediction
+from pusl.decoding.generator import PREFER_BONUS, VOCABULARIES, KeyphraseGenerator
+from pusl.decoding.results import Prediction, PredictionList, Streaming
 from pusl.decoding.scoring import PhraseScores, candidate_lists
 from pusl.decoding.universe import Universe
+from pusl.decoding.windows import LONG
 from pusl.fusion.features import CandidatePool, Pooler
 from pusl.fusion.folder import GENERATOR, PREDICTIONS, read_fused
 from pusl.fusion.memory import Memory
@@ -42,6 +44,7 @@ from pusl_eval.files import InputError, check_input
 from pusl_eval.normalize import normalize
 from pusl_eval.records import read_label_file, read_predictions
 
+log = logging.getLogger(__name__)
 CHUNK = 256  # texts pooled at once: bounds memory
 LEAST = 0.05  # probability that a phrase needs if it is neither in the text nor a known label
 BROKEN_LEAST = 0.5  # the same with a word that no item, no label and not the text has
@@ -62,7 +65,7 @@ class PhraseSet:
         return normalize(phrase) in self.forms
 
 
-class FusedGenerator:
+class FusedGenerator(Streaming):
     """What `KeyphraseGenerator.from_pretrained` gives for a folder made by `pusl fuse`: the same `generate`."""
 
     paradigm = "fused"
@@ -113,7 +116,7 @@ class FusedGenerator:
             elif kind == PREDICTIONS:
                 path = files.pop(name, None)
                 if path is None:
-                    print(f"pusl: no predictions of {name} for these items; pass --source {name}=FILE", file=sys.stderr)
+                    log.warning(f"no predictions of {name} for these items; pass --source {name}=FILE")
                 sources.append(FileSource(name, {} if path is None else read_source(path)))
             elif kind == "text":
                 sources.append(TextSource(memory))
@@ -148,8 +151,10 @@ class FusedGenerator:
         batch_size: int = 64,
         bonus: float = PREFER_BONUS,
         calibration: Calibration | None = None,
+        long: str = "cut",
+        progress: bool = False,
         **others: Any,
-    ) -> list[Prediction]:
+    ) -> PredictionList:
         """k keyphrases for each text, in the order of the texts; scores are probabilities of being right.
 
         Args:
@@ -158,7 +163,10 @@ class FusedGenerator:
             vocabulary: `closed` gives only phrases of the universe; `prefer` adds `bonus` to their log-odds.
             min_score: keyphrases scored lower are left out.
             batch_size: items at once; changes speed, never results.
+            long: generators among the sources `cut` long texts or search them by `window`; the others read them whole.
+            progress: show a bar.
         """
+        arguments.check_choice("long", long, LONG)
         arguments.check_choice("vocabulary", vocabulary, VOCABULARIES)
         texts = arguments.text_list(texts)
         known = None if known is None else arguments.known_lists(known, len(texts))
@@ -173,21 +181,27 @@ class FusedGenerator:
         members = self._universe(universe) or self.universe
         if vocabulary != "open" and members is None:
             raise InputError(f"vocabulary {vocabulary!r} needs a universe: a file of phrases")
-        answers = [Prediction(exhausted=True) for _ in texts]
+        answers = PredictionList((Prediction(exhausted=True) for _ in texts), texts)
         readable = [i for i, text in enumerate(texts) if text.strip()]
-        for start in range(0, len(readable), CHUNK):
+        starts: Iterable[int] = range(0, len(readable), CHUNK)
+        if progress:
+            from tqdm.auto import tqdm
+
+            starts = tqdm(starts, unit="chunk")
+        for start in starts:
             part = readable[start : start + CHUNK]
             query = Query(
                 [texts[i] for i in part],
                 [known[i] for i in part] if known is not None else None,
                 [ids[i] for i in part] if ids is not None else None,
-                vocabulary, members, batch_size, self._spelled.get(id(members), {}),
+                vocabulary, members, batch_size, long, spelled=self._spelled.get(id(members), {}),
             )  # fmt: skip
-            for i, pool in zip(part, self._pool(query, k), strict=True):
+            for number, (i, pool) in enumerate(zip(part, self._pool(query, k), strict=True)):
                 ranker = self.told if self.told is not None and known is not None and known[i] else self.ranker
                 inside = members.contains if vocabulary == "prefer" and members is not None else None
                 curve = calibration or self.calibration
                 answers[i] = self.choose(pool, k, ranker, inside, bonus, min_score, curve)
+                answers[i].truncated = number in query.truncated
         return answers
 
     def _pool(self, query: Query, k: int) -> list[CandidatePool]:

@@ -7,10 +7,10 @@ the ranker learns on the dev items, and everything that is reported is measured 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ from pusl.examples import Columns, read_examples
 from pusl.fusion.features import CandidatePool, Pooler
 from pusl.fusion.folder import FORMAT, FUSED, GENERATOR, PREDICTIONS, check_target, new_folder, read_fused
 from pusl.fusion.fused import FusedGenerator, read_source
-from pusl.fusion.held_out import describe, measure
+from pusl.fusion.held_out import measure
 from pusl.fusion.memory import LabeledItem, Memory
 from pusl.fusion.ranker import Ranker, fit_ranker
 from pusl.fusion.sources import (
@@ -43,6 +43,7 @@ from pusl.hub import model_folder
 from pusl_eval.files import InputError, write_json
 from pusl_eval.normalize import normalize
 
+log = logging.getLogger(__name__)
 LEAST_ITEMS = 50  # labeled dev items from which on a ranker is learned (docs/guides/fusing.md)
 DEV_ITEMS = 2000  # more of them change little and cost time
 TOLD_ITEMS = 1000  # dev items that the ranker for told items learns from
@@ -214,7 +215,7 @@ def _link(source: Path, target: Path) -> None:
 def _timed(name: str, work: Any) -> Any:
     began = time.monotonic()
     result = work()
-    print(f"{name}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
+    log.info(f"{name}: {time.monotonic() - began:.1f} s")
     return result
 
 
@@ -225,9 +226,9 @@ def _learn(
     plain = Ranker(pooler.names)
     if len(labeled) < LEAST_ITEMS:
         found = "no --dev" if dev is None else f"{dev} has {len(labeled)} labeled items"
-        print(
-            f"pusl: {found}; at least {LEAST_ITEMS} are needed to learn. Fusing reciprocal ranks instead: "
-            "scores order keyphrases, but are no probabilities", file=sys.stderr,
+        log.warning(
+            f"{found}; at least {LEAST_ITEMS} are needed to learn. Fusing reciprocal ranks instead: "
+            "scores order keyphrases, but are no probabilities"
         )  # fmt: skip
         return plain, None, {"dev_items": len(labeled)}
     chosen = np.sort(np.random.default_rng(seed).permutation(len(labeled))[:most])
@@ -236,11 +237,10 @@ def _learn(
     pools = _timed("candidates of the dev items", lambda: collect(pooler, items))
     features, right, owner = training_rows(pools, [item[2] for item in items])
     if not 0 < right.sum() < len(right):
-        print("pusl: no candidate of a dev item is right (or all are). Fusing reciprocal ranks", file=sys.stderr)
+        log.warning("no candidate of a dev item is right (or all are). Fusing reciprocal ranks")
         return plain, None, {"dev_items": len(items)}
     ranker, held_out = _timed("ranker", lambda: fit_ranker(features, right, owner, pooler.names, seed=seed))
     report = measure(pooler, pools, [item[2] for item in items], held_out, mu, seed, ablate)
-    print(describe(report), flush=True)
     return ranker, _learn_told(pooler, items, told_items, seed), {"dev_items": len(items), **report}
 
 

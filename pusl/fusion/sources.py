@@ -23,6 +23,8 @@ class Query:
     vocabulary: str = "open"
     universe: Any = None  # anything with `contains`
     batch_size: int = 64
+    long: str = "cut"  # what generators do with texts that they cannot read whole
+    truncated: set[int] = field(default_factory=set)  # texts of which a generator read the beginning only
     spelled: Mapping[str, Any] = field(default_factory=dict)  # the universe as each generator's tokenizer spells it
     views: list[TextView] = field(default_factory=list)
     _votes: list[dict[int, Vote]] | None = None
@@ -59,8 +61,9 @@ class GeneratorSource:
         universe = None if query.vocabulary == "open" else query.spelled.get(self.name, query.universe)
         found = self.generator.generate(
             query.texts, depth, known=query.known, vocabulary=query.vocabulary, batch_size=query.batch_size,
-            universe=universe,
+            universe=universe, long=query.long,
         )  # fmt: skip
+        query.truncated.update(number for number, one in enumerate(found) if one.truncated)
         return [list(zip(one.keyphrases, one.scores, strict=True)) for one in found]
 
     def score(self, query: Query, candidates: Sequence[Sequence[str]]) -> list[list[float]]:

@@ -199,7 +199,7 @@ def cache_path(output: str | Path, cache: str | Path | None = None) -> Path:
 
 def _ask_all(job: Job, judge_: Judge, progress: bool) -> tuple[Verdicts, list[str]]:
     """The verdicts of every question, and the messages of questions that failed after all retries."""
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     verdicts: Verdicts = {}
     failures: list[str] = []

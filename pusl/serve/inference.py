@@ -112,7 +112,7 @@ class Inference:
         for text, one in zip(texts, found, strict=True):
             result: dict[str, Any] = {
                 "keyphrases": one.keyphrases, "scores": [round(score, 6) for score in one.scores],
-                "exhausted": one.exhausted,
+                "exhausted": one.exhausted, "truncated": one.truncated,
             }  # fmt: skip
             if getattr(one, "truncated", False):
                 result["truncated"] = True

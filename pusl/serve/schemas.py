@@ -42,6 +42,10 @@ class KeyphraseRequest(BaseModel):
         int,
         Field(ge=0, lt=2**31, strict=True, description="Seed of the sampling; the same seed gives the same result."),
     ] = 0
+    long: Annotated[
+        Literal["cut", "window"],
+        Field(description="Texts longer than the model reads are cut, or searched by overlapping windows."),
+    ] = "cut"
     explain: Annotated[bool, Field(strict=True, description="Add marks: present, new, in_universe.")] = False
 
     @field_validator("temperature")

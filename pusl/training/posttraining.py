@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +109,7 @@ def post_train(
     resume: bool = False,
     force: bool = False,
     workers: int | None = None,
+    callbacks: Sequence[Any] = (),
 ) -> tuple[TrainResult, dict[str, Any]]:
     """Selects items in `out/selection`, then trains `model` on them; `out` holds the best model.
 
@@ -145,7 +146,8 @@ def post_train(
         dev=_standard_dev(config.dev, own, selection), **dataclasses.asdict(STANDARD),
     )  # fmt: skip
     # What the model invented for itself is not a training label.
-    result = train(config, resume=resume, force=force, labels=load_labels(folder), score_first=True)
+    result = train(config, resume=resume, force=force, labels=load_labels(folder), score_first=True,
+                   callbacks=callbacks)  # fmt: skip
     return result, report
 
 

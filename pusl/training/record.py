@@ -20,6 +20,7 @@ from pusl.environment import git_hash, hardware, versions
 from pusl.training.train_config import TrainConfig
 from pusl_eval.files import InputError, check_folder, file_digest, locked_folder, read_json, write_json
 
+RESUME_COMMAND = "PUSL_RESUME_COMMAND"  # set by a command that trains in processes of its own, for their hints
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
 
 # These may differ in a resumed run: they do not change what is learned. Files are compared by content.

@@ -8,6 +8,7 @@ is written to the run's folder as soon as it is known.
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from tqdm import tqdm
+from tqdm.auto import tqdm
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from pusl.training.collate import BatchPlan, PlanSampler
@@ -128,10 +129,9 @@ def _use_one_gpu(args: TrainingArguments) -> None:
     count = args.n_gpu
     if count > 1:
         args._n_gpu = 1
-        print(
-            f"pusl: {count} GPUs are here and one is used. For all of them: "
-            f"accelerate launch --multi_gpu --num_processes {count} -m pusl train ...",
-            file=sys.stderr,
+        logging.getLogger(__name__).warning(
+            f"{count} GPUs are here and one is used. For all of them: "
+            f"accelerate launch --multi_gpu --num_processes {count} -m pusl train ..."
         )
 
 

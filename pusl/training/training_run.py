@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import math
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from tqdm import tqdm
-from transformers import TrainerState, TrainingArguments
+from tqdm.auto import tqdm
+from transformers import TrainerCallback, TrainerState, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from pusl import paradigms
@@ -47,6 +47,7 @@ from pusl_eval.files import InputError, folder_atomic
 
 __all__ = ["TrainConfig", "TrainResult", "TrainingError", "is_main_process", "train"]
 
+log = logging.getLogger(__name__)
 EVALUATIONS = 10  # dev scores per run, unless eval_every says otherwise
 
 
@@ -63,7 +64,7 @@ class TrainResult:
 
 def train(
     config: TrainConfig, *, resume: bool = False, force: bool = False, labels: Iterable[str] | None = None,
-    score_first: bool = False,
+    score_first: bool = False, callbacks: Sequence[TrainerCallback] = (),
 ) -> TrainResult:  # fmt: skip
     """Trains one model and returns how it went. `config.out` holds the best model.
 
@@ -74,6 +75,7 @@ def train(
         resume: continue the unfinished run in `config.out`.
         force: replace the run in `config.out`.
         labels: the model's training labels, where they are not those of the training file.
+        callbacks: your own `transformers.TrainerCallback` objects; they see every step, log and dev score.
         score_first: also score the model before its first step; it stays if training never beats it.
     """
     config = resolve(config)
@@ -107,7 +109,7 @@ def train(
         assert record is not None
         try:
             with quiet():
-                return TrainingRun(config, folder, record, state, base, labels, score_first).run()
+                return TrainingRun(config, folder, record, state, base, labels, score_first, callbacks).run()
         except InputError:
             if is_new and state.is_main_process:
                 folder.discard()  # so that the corrected command needs no --force
@@ -145,9 +147,10 @@ class TrainingRun:
     def __init__(
         self, config: TrainConfig, folder: RunFolder, record: RunRecord, state: PartialState,
         base: tuple[Any, Any] | None, labels: Iterable[str] | None, score_first: bool,
+        callbacks: Sequence[TrainerCallback] = (),
     ) -> None:  # fmt: skip
         self.config, self.folder, self.record, self.state = config, folder, record, state
-        self.labels, self.score_first = labels, score_first
+        self.labels, self.score_first, self.callbacks = labels, score_first, callbacks
         self.paradigm = paradigms.get(config.paradigm)
         began = time.perf_counter()
         self.model, self.tokenizer = base or self._from_scratch()
@@ -210,11 +213,15 @@ class TrainingRun:
             min_keyphrases=config.min_keyphrases,
         )  # fmt: skip
         if summary.dropped_phrases:
-            _say(f"{summary.dropped_phrases} keyphrases were left out: blank, or longer than --max-phrase-tokens")
+            log.warning(
+                f"{summary.dropped_phrases} keyphrases were left out: blank, or longer than --max-phrase-tokens"
+            )
         if config.min_keyphrases > 1:
-            _say(f"{summary.trained} of {summary.items} items have at least {config.min_keyphrases} keyphrases")
+            log.warning(f"{summary.trained} of {summary.items} items have at least {config.min_keyphrases} keyphrases")
         if summary.cut_texts > 0.2 * summary.trained:
-            _say(f"{summary.cut_texts} of {summary.trained} texts are longer than --max-source-length and were cut")
+            log.warning(
+                f"{summary.cut_texts} of {summary.trained} texts are longer than --max-source-length and were cut"
+            )
 
     def _plan(self) -> BatchPlan:
         config = self.config
@@ -230,9 +237,11 @@ class TrainingRun:
     def _trainer(self, stop: StopSignal, score_first: bool) -> KeyphraseTrainer:
         config = self.config
         if self.state.is_main_process and config.bf16 and not has_fast_bf16(self.state.device.type):
-            _say("--bf16: this device only emulates bfloat16; float32 is usually faster here")
+            log.warning("--bf16: this device only emulates bfloat16; float32 is usually faster here")
         if self.state.is_main_process and self._would_gain_from_bf16():
-            _say("this processor multiplies bfloat16: --bf16 trains this model about 1.6 times faster (other rounding)")
+            log.warning(
+                "this processor multiplies bfloat16: --bf16 trains this model about 1.6 times faster (other rounding)"
+            )
         every = config.eval_every or max(1, math.ceil(self.max_steps / EVALUATIONS))
         collator = Collator(
             self.paradigm, self.tokens, config.max_target_length, config.order_free, config.pad_multiple,
@@ -253,6 +262,8 @@ class TrainingRun:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(Progress(trainer))
         trainer.add_callback(Checkpoints(stop, self._saved))
+        for callback in self.callbacks:
+            trainer.add_callback(callback)
         return trainer
 
     def _would_gain_from_bf16(self) -> bool:
@@ -415,7 +426,3 @@ def _push(folder: Path, config: TrainConfig) -> str | None:
     except InputError as error:
         return str(error)
     return None
-
-
-def _say(message: str) -> None:
-    print(f"pusl: {message}", file=sys.stderr)

@@ -23,8 +23,8 @@ LIST_FIELDS = ("keyphrases", "counts", "scores", "complete")
 NUMBERS = {"counts": int, "scores": float}
 # A predictions file, whatever its rows happen to have; see `write_parquet` for the types.
 PREDICTION_FIELDS = {
-    "id": "text", "keyphrases": "texts", "scores": "numbers", "exhausted": "flag", "reason": "text",
-    "probabilities": "numbers",
+    "id": "text", "keyphrases": "texts", "scores": "numbers", "exhausted": "flag", "truncated": "flag",
+    "reason": "text", "probabilities": "numbers",
 }  # fmt: skip
 
 
