@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "of a phrase and its weights separated by tabs, or a table with columns keyphrase and weights")  # fmt: skip
     add("--output", metavar="FILE", help="write metrics.json here")
     add_force(parser)
-    add("--normalization", default="basic", metavar="HOW", help="basic, stem or none (default: basic)")
+    add("--normalization", default="basic", metavar="HOW", help="basic, stem, nltk-stem or none (default: basic)")
     add("--propensity", metavar="MODEL", help="jpv, power, richards, direct or none (default: jpv with --train)")
     add("--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
         help="of the model: a b (jpv, default 0.55 1.5), beta gamma (power), c d e f g h (richards)")  # fmt: skip
