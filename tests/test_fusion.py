@@ -343,6 +343,7 @@ def test_a_service_answers_from_a_fused_folder(folder: Path) -> None:
         server.wait_ready()
         facts = server.call("GET", "/v1/model")[1]
         assert (facts["paradigm"], facts["scores"], list(facts["strategies"])) == ("fused", "probability", ["fused"])
+        assert (facts["device"], facts["precision"]) == ("cpu", "fp32")
         result = server.ask(["red shoe camera"], k=3, explain=True)[1]["results"][0]
         assert result["keyphrases"] and all(0 <= score <= 1 for score in result["scores"])
         assert result["marks"][0]["sources"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
 import select
 import subprocess
@@ -11,7 +13,8 @@ import sys
 import pytest
 from server_process import shared_model
 
-from pusl.serve.worker import HEADER
+from pusl.serve.batching import WorkerLost
+from pusl.serve.worker import HEADER, Worker
 
 PARENT = """
 import subprocess, sys, time
@@ -40,3 +43,44 @@ def test_a_worker_ends_with_its_parent_although_its_pipes_stay_open() -> None:
         # The worker holds the last open end of this pipe: it closes when the worker is gone.
         assert select.select([parent.stdout], [], [], 20)[0], "the worker outlived its parent"
         assert os.read(parent.stdout.fileno(), 1) == b""
+
+
+ENDLESS = """
+import json, struct, sys
+def send(message):
+    body = json.dumps(message).encode()
+    sys.stdout.buffer.write(struct.pack(">I", len(body)) + body)
+    sys.stdout.buffer.flush()
+send({"ready": {"model": "endless"}, "usual": 0.1, "limit": 1.5})
+while head := sys.stdin.buffer.read(4):
+    question = json.loads(sys.stdin.buffer.read(struct.unpack(">I", head)[0]))
+    while any(text == "endless" for text, _ in question["items"]):
+        pass
+    send({"results": [text for text, _ in question["items"]], "seconds": 0.0})
+"""
+
+
+def test_an_endless_job_is_ended_and_the_next_process_works() -> None:
+    async def scene() -> None:
+        worker = Worker({}, hang_after=1.0)
+        worker.command = (sys.executable, "-c", ENDLESS)
+        try:
+            await worker.start()
+            first = worker.pid
+            assert await worker.ask([("a", [])], {}) == (["a"], 0.0)
+            assert worker.silent == 0.0
+            stuck = asyncio.ensure_future(worker.ask([("endless", [])], {}))
+            behind = asyncio.ensure_future(worker.ask([("b", [])], {}))  # waits in the same pipe
+            await asyncio.sleep(0.3)
+            assert 0.2 < worker.silent < 1.0
+            for lost in await asyncio.gather(stuck, behind, return_exceptions=True):
+                assert isinstance(lost, WorkerLost)
+            assert worker.silent == math.inf
+            assert await worker.ask([("b", [])], {}) == (["b"], 0.0)
+            assert worker.restarts == 1 and worker.pid not in (None, first)
+            await worker.ping(5.0)
+            assert worker.silent == 0.0
+        finally:
+            await worker.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))

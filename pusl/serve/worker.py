@@ -39,7 +39,7 @@ class WorkerError(Exception):
 class Worker:
     """A model process, as the web process sees it."""
 
-    command = (sys.executable, "-m", "pusl.serve.worker")
+    command: tuple[str, ...] = (sys.executable, "-m", "pusl.serve.worker")
 
     def __init__(
         self, settings: Mapping[str, Any], hang_after: float = 300.0, environment: Mapping[str, str] | None = None
