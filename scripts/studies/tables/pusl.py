@@ -60,7 +60,7 @@ def main_results(work: Work) -> list[Row]:
 @declare(
     "pusl-table2", source=PUSL, item="Table 2", shows="verdicts: relevant, in the universe, both; and people's",
     note="G: called relevant. Uni: in universe.txt. Rel: both. Hum: people's verdicts (people.csv in the data folder). "
-    "Without --judge the judge is a rule: every word of the phrase is in the text.",
+    "Without --judge the judge is a rule (every word of the phrase is in the text), and so is the zero-shot system.",
 )  # fmt: skip
 def verdicts(work: Work) -> list[Row]:
     """G, Uni, Rel, Hum at 2μ over all judged phrases."""

@@ -161,7 +161,7 @@ def judging_settings(work: Work) -> Iterator[Any]:
 
 
 def judged(work: Work, systems: Sequence[str], references: Path, name: str, **options: Any) -> dict[str, Any]:
-    """{title: summary of `pusl judge`} for the first seed of every system."""
+    """{title: summary of `pusl judge`} for the first seed of every system, and for the language model itself."""
     from reproduce import predict
 
     from pusl.llm.judge_job import JudgeOptions
@@ -169,15 +169,34 @@ def judged(work: Work, systems: Sequence[str], references: Path, name: str, **op
 
     study = study_of(work, systems)
     universe = work.data / "universe.txt"
-    people = work.optional_file("people")
-    found = {}
+    more: dict[str, Any] = {
+        "train": study.file("train"), "universe": universe if universe.exists() else None,
+        "gold": work.optional_file("people"), "cache": work.shared / "answers.sqlite",
+        "options": JudgeOptions(k=(study.k[1],), consistency=0, **options),
+    }  # fmt: skip
+    found: dict[str, Any] = {}
     with judging_settings(work) as settings:
         for system in systems:
             output = work.out / f"{name}-{system}.jsonl"
-            found[title_of(system)] = judge(
-                references, predict(study, system, study.seeds[0]), output, settings, force=True,
-                options=JudgeOptions(k=(study.k[1],), consistency=0, **options), train=study.file("train"),
-                universe=universe if universe.exists() else None, gold=people, cache=work.shared / "answers.sqlite",
-            )  # fmt: skip
+            predictions = predict(study, system, study.seeds[0])
+            found[title_of(system)] = judge(references, predictions, output, settings, force=True, **more)
+        predictions = zero_shot(work, output, study.k[1], settings)
+        output = work.out / f"{name}-zero-shot.jsonl"
+        found["language model, zero-shot"] = judge(references, predictions, output, settings, force=True, **more)
     write_json(work.out / f"{name}.summary.json", {"systems": found}, force=True)
     return found
+
+
+def zero_shot(work: Work, verdicts: Path, k: int, settings: Any) -> Path:
+    """The language model's own keyphrases for the items of a file of verdicts."""
+    from pusl.catalog.run import generate_catalog
+    from pusl.examples import read_examples, write_examples
+    from pusl.llm.client import LLMSpec
+    from pusl_eval.files import read_rows
+
+    wanted = {row["id"] for _, row in read_rows(verdicts)}
+    items, output = work.out / "zero-shot-items.jsonl", work.out / "zero-shot.jsonl"
+    write_examples(items, (one for one in read_examples(work.file("test")) if one.id in wanted), force=True)
+    spec = LLMSpec(settings, str(work.shared / "answers.sqlite"))
+    generate_catalog(spec, items, output, k, workers=1, force=output.exists())
+    return output
