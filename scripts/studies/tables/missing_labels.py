@@ -150,7 +150,7 @@ def artificial(work: Work) -> list[Row]:
             column: None if cells[0][column] is None else float(np.mean([cell[column] for cell in cells]))
             for column in cells[0]
         }
-        rows.append({"labels hidden by": law, "trained with": model, **means})
+        rows.append({"labels hidden by": law, "trained with": model, **_percent(means)})
     return rows
 
 
@@ -164,8 +164,18 @@ def trained(work: Work) -> list[Row]:
     """One row per source of propensities."""
     rows: list[Row] = []
     for name in ("none", "jpv", "true law", "direct", "richards, fitted", "power, fitted", "PEJL"):
-        rows.append({"propensities": name, **work.cell(name, lambda name=name: _train_with(work, name))})  # type: ignore[misc]
+        cell = work.cell(name, lambda name=name: _train_with(work, name))  # type: ignore[misc]
+        rows.append({"propensities": name, **_percent(cell)})
     return rows
+
+
+def _percent(row: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The correlation and the error of p in percent, as the rest of the row."""
+    names = {"r": "r (%)", "RMSE of p": "RMSE of p (%)"}
+    return {
+        names.get(name, name): 100 * value if name in names and value is not None else value
+        for name, value in row.items()
+    }
 
 
 def _train_with(work: Work, name: str) -> dict[str, float]:
