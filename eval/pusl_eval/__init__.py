@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pusl_eval.evaluation import compare as compare
     from pusl_eval.evaluation import evaluate as evaluate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "compare", "evaluate", "metrics"]
 
 
