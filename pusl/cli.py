@@ -6,16 +6,15 @@ imported, and that module imports torch only when it runs, so help is instant.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from pusl.commands.help_text import Formatter
 from pusl.messages import show_messages
 from pusl.process import prepare_process
-from pusl_eval.errors import brief, exit_code
+from pusl_eval.errors import exit_code
 from pusl_eval.files import InputError
+from pusl_eval.help_text import Parser as Parser
 
 COMMANDS = {
     "demo": ("pusl.commands.demo", "the whole job on an embedded simulated catalog"),
@@ -40,18 +39,6 @@ COMMANDS = {
     "completion": ("pusl.commands.completion", "a script with which bash, zsh or fish complete flags"),
     "env": ("pusl.commands.env", "versions and hardware, to paste into a bug report"),
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """Argparse with errors of two lines and help that keeps the examples' line breaks."""
-
-    def __init__(self, **kwargs: object) -> None:
-        kwargs.setdefault("formatter_class", Formatter)
-        kwargs.setdefault("allow_abbrev", False)
-        super().__init__(**kwargs)  # type: ignore[arg-type]
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(2, brief(f"{self.prog}: {message}").replace("\n", " ") + f"\nTry `{self.prog} --help`.\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

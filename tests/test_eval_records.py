@@ -39,7 +39,7 @@ def test_stem_splits_at_hyphens_and_none_keeps_everything():
     assert normalize("- -", "stem") == ""
     assert normalize(" A  b ", "none") == " A  b "
     assert normalize("  ", "none") == ""
-    with pytest.raises(InputError, match="basic, stem, none"):
+    with pytest.raises(InputError, match="basic, stem, nltk-stem, none"):
         normalize("a", "lemma")
 
 

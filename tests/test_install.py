@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from pusl.cli import COMMANDS, main
-from pusl.commands.help_text import fill
 from pusl.config import find_config
 from pusl.training.train_config import TrainConfig
 from pusl_eval.files import InputError
+from pusl_eval.help_text import fill
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -81,7 +81,7 @@ def test_an_installed_package_adds_its_paradigm_to_the_commands(registry, tmp_pa
     path = os.pathsep.join([str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path)
     shown = subprocess.run([sys.executable, "-m", "pusl", "train", "--help"], capture_output=True, text=True, cwd=ROOT)
-    assert "{one2one,one2seq,groov,pusl,short-first}" in shown.stdout
+    assert "short-first" in shown.stdout
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     paradigms._installed.cache_clear()
     assert get("short-first").title == "One2Seq, short first"

@@ -6,26 +6,18 @@ user's input or flags are wrong; 1 anything else.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 from pusl_eval.command import DESCRIPTION, add_arguments, run
-from pusl_eval.errors import brief, exit_code
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(2, brief(f"{self.prog}: {message}").replace("\n", " ") + f"\nTry `{self.prog} --help`.\n")
+from pusl_eval.errors import exit_code
+from pusl_eval.help_text import Parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the evaluation and returns the exit code."""
     prog = "python -m pusl_eval"
-    parser = _Parser(
-        prog=prog, description=DESCRIPTION.format(prog=prog), allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = Parser(prog=prog, description=DESCRIPTION.format(prog=prog))
     add_arguments(parser)
     return exit_code(lambda: run(parser.parse_args(argv)), "pusl-eval")
 

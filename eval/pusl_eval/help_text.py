@@ -1,10 +1,12 @@
-"""A command's docstring and flags -> help of at most 80 columns."""
+"""A command's docstring and flags -> help of at most 80 columns, and errors of two lines."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import textwrap
+
+from pusl_eval.errors import brief
 
 WIDTH = 80
 PROGRAMS = ("pusl", "pusl-eval", "accelerate", "python", "pip")
@@ -20,6 +22,18 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return fill(text, width)
+
+
+class Parser(argparse.ArgumentParser):
+    """Argparse with errors of two lines and help that keeps the examples' line breaks."""
+
+    def __init__(self, **kwargs: object) -> None:
+        kwargs.setdefault("formatter_class", Formatter)
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(**kwargs)  # type: ignore[arg-type]
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, brief(f"{self.prog}: {message}").replace("\n", " ") + f"\nTry `{self.prog} --help`.\n")
 
 
 def fill(text: str, width: int = WIDTH) -> str:
