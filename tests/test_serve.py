@@ -268,6 +268,12 @@ def test_odd_texts_are_answered(server: Server) -> None:
     assert len(answer["results"]) == len(texts)
 
 
+def test_a_text_that_was_cut_says_so(server: Server) -> None:
+    status, answer, _ = server.ask([make_text(1, 200), make_text(1, 4)], k=2)
+    assert status == 200
+    assert [result.get("truncated", False) for result in answer["results"]] == [True, False]
+
+
 def test_a_chunked_body_that_is_too_big_is_cut_off(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         head = "POST /v1/keyphrases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

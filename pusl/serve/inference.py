@@ -114,7 +114,7 @@ class Inference:
                 "keyphrases": one.keyphrases, "scores": [round(score, 6) for score in one.scores],
                 "exhausted": one.exhausted, "truncated": one.truncated,
             }  # fmt: skip
-            if getattr(one, "truncated", False):
+            if one.truncated:
                 result["truncated"] = True
             if options.get("explain"):
                 result["marks"] = [_mark(seen) for seen in self.generator.explain(text, one.keyphrases)]
