@@ -27,7 +27,7 @@ FORMAT = 1
 LARGEST_DEFAULT = 100_000  # of the lengths and counts in pusl.json
 DEFAULT_PARADIGM = paradigms.get("pusl")
 META_FILE, LABELS_FILE = "pusl.json", "labels.txt.gz"
-FAMILY = ("t5", "mt5")  # other relatives (longt5, umt5) place their position biases elsewhere
+FAMILY = ("t5", "mt5", "umt5", "longt5")  # ByT5 is a t5 with a tokenizer of its own
 
 # name: d_model, d_kv, heads, d_ff, layers on each side, default vocabulary
 SHAPES = {
@@ -91,7 +91,7 @@ def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFA
                 "Offline, use a local folder or scratch:tiny|mini|small"
             ) from None
         if config.model_type not in FAMILY:
-            raise InputError(f"model '{name}' is a {config.model_type}; PUSL trains T5 models ({', '.join(FAMILY)})")
+            raise InputError(f"model '{name}' is a {config.model_type}; PUSL trains T5, mT5, umT5, ByT5 and LongT5")
         try:
             changes: dict[str, Any] = {} if dropout is None else {"dropout_rate": dropout}
             model = load_weights(**place, dtype=torch.float32, **changes)
@@ -170,6 +170,13 @@ def _grown_embedding(module: Any, rows: int) -> Any:
         grown.weight[: len(old)] = old
         grown.weight[len(old) :] = old.mean(0)
     return grown
+
+
+def scales_output(config: Any) -> bool:
+    """Whether a model scales its decoder's output before `lm_head`: T5 and LongT5 say so, umT5 if tied, mT5 never."""
+    if config.model_type == "umt5":
+        return bool(config.tie_word_embeddings)
+    return bool(getattr(config, "scale_decoder_outputs", False))
 
 
 def is_tied(model: Any) -> bool:

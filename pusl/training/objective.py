@@ -18,6 +18,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration
 
+from pusl.checkpoint import scales_output
 from pusl.training.losses import multi_softmax_loss, sequence_loss
 
 IGNORED = -100  # label of a padded position
@@ -64,7 +65,7 @@ class _KeyphraseLoss:
                 encoder_attention_mask=source_mask, use_cache=False,
             ).last_hidden_state  # (B, T, D)  # fmt: skip
         hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
-        if getattr(self.config, "scale_decoder_outputs", False):  # mT5 never does
+        if scales_output(self.config):
             hidden = hidden * (self.config.d_model**-0.5)
         logits = self.lm_head(hidden)  # (N, V)
         if allowed is not None:

@@ -1,6 +1,7 @@
 """A T5 model -> encoder states once per text, and decoder steps over a pool of items.
 
-For T5 of every kind (tied or not, gated or plain feed-forward).
+For T5 of every kind (tied or not, gated or plain feed-forward), mT5, umT5 (a position bias per layer) and LongT5 (whose
+encoder is called as it is, text by text).
 What makes it fast: weights prepared once, norm weights folded into the next product, q, k and v in one product,
 keys and values of the text computed once, and steps over RAGGED token lists: an item may feed one token, the
 pair `<eok><bok>`, or the tips of a beam, and only rows whose logits are wanted reach the vocabulary.
@@ -22,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import ACT2FN
 
+from pusl.checkpoint import scales_output
 from pusl.decoding.cpu.kernels import attend, load_kernels, masked_softmax
 from pusl.decoding.cpu.linear import ROW_MULTIPLE, Linear, make_linear
 from pusl.decoding.deadline import check_time
@@ -183,25 +185,46 @@ class Engine:
         self.embedding = model.get_input_embeddings().weight.detach().float()
         make = make_linear(precision, self.device)
         with torch.no_grad():
-            self.encoder = [_encoder_layer(block, config, make) for block in model.encoder.block]
+            self._encoder: Any = model.encoder if config.model_type == "longt5" else None
+            blocks = [] if self._encoder is not None else model.encoder.block
+            self.encoder = [_encoder_layer(block, config, make) for block in blocks]
             memory_norm = model.encoder.final_layer_norm.weight.float()  # a bf16 model's is folded in float32
+            if self._encoder is not None:  # it has applied the norm's weight itself
+                memory_norm = torch.ones_like(memory_norm)
             self.decoder = [_decoder_layer(block, config, make, memory_norm) for block in model.decoder.block]
-            scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
+            scale = config.d_model**-0.5 if scales_output(config) else 1.0
             norm = model.decoder.final_layer_norm.weight.float()
             self.head = make(model.lm_head.weight * norm * scale, eps=self.eps)
-            self._encoder_bias = _position_bias(model.encoder.block[0])
-            self._decoder_bias = _position_bias(model.decoder.block[0])
-            self._relative_bias = self._bias_by_distance(512)
+            shared = None if config.model_type == "umt5" else 1  # one bias for all layers, or one for each
+            self._encoder_biases = [_position_bias(block) for block in blocks[:shared]]
+            self._decoder_biases = [_position_bias(block) for block in model.decoder.block[:shared]]
+            self._relative_biases = self._biases_by_distance(512)
         self.compiled = self.device.type == "cpu" and load_kernels() is not None
         self.spare: list[tuple[Tensor, Tensor]] = []  # the memory of a released pool
 
-    def _bias_by_distance(self, length: int) -> Tensor:
-        """Bias of each distance into the past; row 0 hides, row d + 1 is distance d. (length + 1, H)"""
-        values = self._decoder_bias(length, length)[:, -1].flip(-1)  # (H, length)
-        return torch.cat([torch.full_like(values[:, :1], HIDDEN), values], 1).t().contiguous()
+    def _biases_by_distance(self, length: int) -> list[Tensor]:
+        """Biases of each distance into the past; row 0 hides, row d + 1 is distance d. (length + 1, H)"""
+        found = []
+        for compute in self._decoder_biases:
+            values = compute(length, length)[:, -1].flip(-1)  # (H, length)
+            found.append(torch.cat([torch.full_like(values[:, :1], HIDDEN), values], 1).t().contiguous())
+        return found
+
+    def _encode_as_it_is(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, Tensor]]:
+        """Like `encode`, by the model's own encoder. One text at a time: what stands beside it changes nothing."""
+        for i, text in enumerate(texts):
+            with torch.no_grad():
+                x = self._encoder(input_ids=torch.tensor([list(text)], device=self.device)).last_hidden_state[0].float()
+            x = F.pad(x, (0, 0, 0, padded(len(x), ROW_MULTIPLE) - len(x)))  # (N, M)
+            for number, layer in enumerate(self.decoder):
+                kv = layer.cross_kv(x).view(-1, 2, self.heads, self.d_kv)
+                yield number, i, kv[: len(text)].permute(1, 2, 0, 3)
 
     def encode(self, texts: Sequence[Sequence[int]]) -> Iterator[tuple[int, int, Tensor]]:
         """Texts -> (decoder layer, number of the text, its keys and values for that layer (2, H, S, D))."""
+        if self._encoder is not None:
+            yield from self._encode_as_it_is(texts)
+            return
         order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
         lengths = [padded(len(texts[i]), 8 if len(texts[i]) > 8 else 16) for i in order]
         flat = np.zeros(padded(sum(lengths), ROW_MULTIPLE), dtype=np.int64)
@@ -216,8 +239,10 @@ class Engine:
                 groups.append((int(start), 1, length))
         real = torch.tensor([len(texts[i]) for i in order], device=self.device)
         x = self.embedding[torch.from_numpy(flat).to(self.device)]
-        biases = {length: self._encoder_bias(length, length) for _, _, length in groups}  # (H, S, S)
-        for layer in self.encoder:
+        for place, layer in enumerate(self.encoder):
+            if place < len(self._encoder_biases):
+                compute = self._encoder_biases[place]
+                biases = {length: compute(length, length) for _, _, length in groups}  # (H, S, S)
             qkv = layer.qkv(x)  # (N, 3HD)
             mixed = qkv.new_empty(len(x), self.heads * self.d_kv)
             mixed[groups[-1][0] + groups[-1][1] * groups[-1][2] :] = 0.0  # padding rows
@@ -249,15 +274,15 @@ class Engine:
         mixed.view(count, length, self.heads, self.d_kv).copy_((scores @ v).transpose(1, 2))
 
     def _extend(self, distance: np.ndarray) -> None:
-        if distance.max() + 2 > len(self._relative_bias):
-            self._relative_bias = self._bias_by_distance(2 * int(distance.max()) + 2)
+        if distance.max() + 2 > len(self._relative_biases[0]):
+            self._relative_biases = self._biases_by_distance(2 * int(distance.max()) + 2)
 
-    def bias(self, distance: np.ndarray) -> Tensor:
-        """Distances into the past (n, Q, T), negative where hidden -> attention bias (n * H, Q, T)."""
+    def biases(self, distance: np.ndarray) -> list[Tensor]:
+        """Distances into the past (n, Q, T), negative where hidden -> attention biases (n * H, Q, T)."""
         self._extend(distance)
         index = torch.from_numpy(np.maximum(distance, -1) + 1).to(self.device)
         n, q, t = distance.shape
-        return self._relative_bias[index].permute(0, 3, 1, 2).reshape(n * self.heads, q, t)
+        return [bias[index].permute(0, 3, 1, 2).reshape(n * self.heads, q, t) for bias in self._relative_biases]
 
     def step(
         self,
@@ -309,22 +334,23 @@ class Engine:
         """A function (layer, queries (N, HD), over the text or the item's own cache, which tokens) -> (N, HD)."""
         if chain and self.compiled:  # no beams
             self._extend(distance)
-            items, relative_bias = row.numpy(), self._relative_bias
+            items, relative = row.numpy(), self._relative_biases
             seen, read = distance[items, column.numpy(), 0] + 1, pool.sources[items]
 
             def attention(number: int, queries: Tensor, text: bool, kept: Tensor | None) -> Tensor:
                 of = slice(None) if kept is None else kept.numpy()
                 if text:
                     return attend(
-                        queries, items[of], read[of], pool.memory[number, 0], pool.memory[number, 1], relative_bias[:0]
+                        queries, items[of], read[of], pool.memory[number, 0], pool.memory[number, 1], relative[0][:0]
                     )
-                return attend(queries, items[of], seen[of], pool.cache[number, 0], pool.cache[number, 1], relative_bias)
+                bias = relative[number % len(relative)]
+                return attend(queries, items[of], seen[of], pool.cache[number, 0], pool.cache[number, 1], bias)
 
             return attention
         n, q, t = distance.shape
         longest = padded(int(pool.sources[:n].max()))
         cell = row * q + column
-        bias = self.bias(distance)
+        biases = self.biases(distance)
         hidden = torch.arange(longest)[None] >= torch.from_numpy(pool.sources[:n])[:, None]
         hidden = hidden.to(self.device).float().mul_(HIDDEN).repeat_interleave(self.heads, 0)[:, None]  # (nH, 1, S)
         hidden = hidden.expand(-1, q, -1)
@@ -336,7 +362,7 @@ class Engine:
             if text:
                 mixed = self._attend_grid(grid, pool.memory[number, :, :n, :, :longest], hidden, n, q)
             else:
-                mixed = self._attend_grid(grid, pool.cache[number, :, :n, :, :t], bias, n, q)
+                mixed = self._attend_grid(grid, pool.cache[number, :, :n, :, :t], biases[number % len(biases)], n, q)
             return mixed.index_select(0, cells)
 
         return grid_attention

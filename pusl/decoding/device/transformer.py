@@ -17,6 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.activations import ACT2FN
 
+from pusl.checkpoint import scales_output
+
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
 # One kernel each; Hugging Face's gelu_new takes eight.
 KERNELS: dict[str, Callable[[Tensor], Tensor]] = {"gelu_new": partial(F.gelu, approximate="tanh"), "silu": F.silu}
@@ -78,7 +80,7 @@ class DeviceT5:
             self.encoder = [self._layer(block, config) for block in model.encoder.block]
             memory_norm = model.encoder.final_layer_norm.weight
             self.decoder = [self._cross_layer(block, config, memory_norm) for block in model.decoder.block]
-            scale = config.d_model**-0.5 if config.scale_decoder_outputs else 1.0
+            scale = config.d_model**-0.5 if scales_output(config) else 1.0
             head = model.lm_head.weight.float() * (model.decoder.final_layer_norm.weight.float() * scale)
             # CUDA adds up bfloat16 products in float32, and newer torch returns them so; elsewhere float32 goes in.
             wide = self.device.type == "cuda" and "dtype" in torch.ops.aten.mm.overloads()

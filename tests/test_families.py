@@ -1,0 +1,113 @@
+"""mT5, umT5, ByT5 and LongT5: tiny random models, trained for a few steps and decoded, with transformers' numbers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from decoding_models import WORDS, documents, tokenizer
+from transformers import (
+    ByT5Tokenizer,
+    LongT5Config,
+    LongT5ForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+    UMT5Config,
+    UMT5ForConditionalGeneration,
+)
+
+from pusl import KeyphraseGenerator, TrainConfig, train
+from pusl.checkpoint import load_base, load_checkpoint
+from pusl.tokenizer import encode_keyphrases, encode_texts
+from pusl_eval.files import InputError
+
+SIZES = {"d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 64, "num_layers": 2, "decoder_start_token_id": 0}
+LOCAL = {"local_radius": 7, "global_block_size": 4}
+KINDS = {
+    "mt5": (MT5ForConditionalGeneration, MT5Config, {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "umt5": (UMT5ForConditionalGeneration, UMT5Config, {"feed_forward_proj": "gated-gelu"}),
+    "umt5-untied": (UMT5ForConditionalGeneration, UMT5Config, {"tie_word_embeddings": False}),
+    "byt5": (T5ForConditionalGeneration, T5Config, {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "longt5-local": (LongT5ForConditionalGeneration, LongT5Config, LOCAL),
+    "longt5-global": (
+        LongT5ForConditionalGeneration, LongT5Config, {**LOCAL, "encoder_attention_type": "transient-global"},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Base models on disk, without PUSL's marks in ByT5's vocabulary."""
+    place = tmp_path_factory.mktemp("families")
+    for name, (model, config, more) in KINDS.items():
+        words = ByT5Tokenizer() if name == "byt5" else tokenizer()
+        torch.manual_seed(0)
+        made = model(config(vocab_size=len(words), pad_token_id=words.pad_token_id, **SIZES, **more))
+        made.save_pretrained(place / name)
+        words.save_pretrained(place / name)
+    rows = [{"id": str(i), "text": text, "keyphrases": sorted({*text.split()[:2]})}
+            for i, text in enumerate(documents(24))]  # fmt: skip
+    (place / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS)
+def test_trained_decoded_and_equal_to_transformers(folders, tmp_path, name):
+    file = str(folders / "data.jsonl")
+    config = TrainConfig(
+        model=str(folders / name), train=file, dev=file, out=str(tmp_path / "m"), max_steps=3, lr=1e-2, dev_items=4,
+        batch_size=8, max_source_length=64,
+    )  # fmt: skip
+    result = train(config)
+    losses = [point["loss"] for point in result.record["history"] if "loss" in point]
+    assert result.finished and losses and all(loss == loss for loss in losses)
+    checkpoint = load_checkpoint(tmp_path / "m")
+    generator = KeyphraseGenerator(checkpoint)
+    texts = [*documents(5, 3), " ".join(WORDS * 3)]
+    assert generator.generate(texts, 3, batch_size=1) == generator.generate(texts, 3, batch_size=64)
+    words = tmp_path / "words.txt"
+    words.write_text("".join(word + "\n" for word in WORDS))
+    closed = {"vocabulary": "closed", "universe": str(words), "floor": float("inf")}
+    found = generator.generate(texts, 4, **closed)
+    scored = generator.score(texts, [one.keyphrases for one in found])
+    for text, one, again in zip(texts, found, scored, strict=True):
+        assert len(one.keyphrases) == 4
+        phrases = encode_keyphrases(checkpoint.tokenizer, one.keyphrases, checkpoint.tokens)
+        source = encode_texts(checkpoint.tokenizer, [text], generator.max_source_length)
+        expected = [stock_score(checkpoint, source, phrase) for phrase in phrases]
+        assert one.scores == pytest.approx(expected, abs=2e-4) and again.scores == pytest.approx(expected, abs=2e-4)
+    greedy = generator.generate(texts, 2, allow_repeats=True)
+    assert greedy == generator.generate(texts, 2, allow_repeats=True, batch_size=2)
+
+
+def stock_score(checkpoint, source: list[list[int]], phrase: list[int]) -> float:
+    """log P(phrase <eok> | <bok>) by transformers' own forward pass."""
+    tokens = checkpoint.tokens
+    given = [tokens.start, tokens.bok, *phrase]
+    wanted = [*phrase, tokens.eok]
+    with torch.no_grad():
+        logits = checkpoint.model(
+            input_ids=torch.tensor(source), decoder_input_ids=torch.tensor([given]), use_cache=False
+        ).logits[0]
+    rows = logits[:, : len(checkpoint.tokenizer)].log_softmax(-1)[1:]
+    return float(sum(rows[i, token] for i, token in enumerate(wanted)))
+
+
+def test_what_is_not_supported_is_refused_with_what_is(tmp_path):
+    from transformers import BartConfig
+
+    BartConfig().save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="is a bart; PUSL trains T5, mT5, umT5, ByT5 and LongT5"):
+        load_base(str(tmp_path))
+
+
+def test_umt5_and_longt5_say_which_precisions_they_have(folders):
+    model, _ = load_base(str(folders / "umt5"))
+    from pusl.decoding.engines import make_engine
+
+    with pytest.raises(InputError, match="precision bf16: umT5 and LongT5 are decoded in fp32"):
+        make_engine(model, "bf16")
