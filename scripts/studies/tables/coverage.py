@@ -33,7 +33,7 @@ def draw(rows: Sequence[Row], figure: Any) -> None:
     for row in rows:
         axes.scatter(row["Cov@5"], row["P@5"], label=str(row["system"]), s=25)
     axes.set(xlabel="Cov@5 (%)", ylabel="P@5 (%)")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="lower left")
 
 
 @declare(
