@@ -408,6 +408,12 @@ def test_a_part_is_checked_by_its_own_sum(tmp_path: Path, items: Path, monkeypat
     content = (tmp_path / "out.jsonl.parts" / "part-00000000").read_bytes()
     found = unpack_part(content)
     assert found is not None and found[0]["lines"] == list(range(1, 17))
+    changed = (
+        content.replace(b'"items"', b'"itens"', 1),
+        content.replace(b'"line": 1', b'"line": 2', 1),
+        b"[" * 9999 + content,
+    )
+    assert all(one != content and unpack_part(one) is None for one in changed), "a changed header is noticed"
     assert unpack_part(content[:-1]) is None and unpack_part(b"") is None and unpack_part(b"{}\n") is None
     assert json.loads(content.splitlines()[1])["id"] == "a0"
 

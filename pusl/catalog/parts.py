@@ -1,7 +1,7 @@
 """Finished shards + a manifest in a work folder -> one predictions file, at whatever moment a run dies.
 
 `OUTPUT.parts/` holds `manifest.json` (what the run was started with) and one `part-NNNNNNNN` per
-finished shard: a header line of JSON (which input records it answers, a checksum, the rejects), then
+finished shard: a header line of JSON (which input records it answers, checksums, the rejects), then
 the prediction lines. A part appears by a rename, so it is there whole or not at all. When all are
 there, they are streamed into the output in order and the folder goes.
 """
@@ -52,7 +52,7 @@ def pack_part(
         "body": _checksum(body), "counts": counts, "lines": [item.line for item in items],
         "ids": [id_hash(item.id) for item in items], "rejects": [list(reject) for reject in rejects],
     }  # fmt: skip
-    return to_json(header).encode("utf-8") + b"\n" + body
+    return to_json({**header, "head": _header_checksum(header)}).encode("utf-8") + b"\n" + body
 
 
 def unpack_part(content: bytes) -> tuple[Row, bytes] | None:
@@ -61,7 +61,8 @@ def unpack_part(content: bytes) -> tuple[Row, bytes] | None:
     try:
         header = json.loads(head)
         sound = header["format"] == FORMAT and header["body"] == _checksum(body)
-    except (ValueError, KeyError, TypeError):
+        sound = sound and header.pop("head") == _header_checksum(header)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return (header, body) if sound else None
 
@@ -69,6 +70,10 @@ def unpack_part(content: bytes) -> tuple[Row, bytes] | None:
 def id_hash(item: str) -> int:
     """Eight bytes that tell ids apart nearly always, the same in every process."""
     return int.from_bytes(hashlib.blake2b(item.encode("utf-8"), digest_size=8).digest(), "little")
+
+
+def _header_checksum(header: Row) -> str:
+    return _checksum(to_json(header).encode("utf-8"))
 
 
 def _checksum(body: bytes) -> str:
@@ -102,7 +107,7 @@ class WorkFolder:
             return None
         try:
             found = json.loads(storage.read_bytes(path))
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise InputError(f"{path}: not a manifest this version can read; --force starts over")
