@@ -166,7 +166,11 @@ def _generate(args: argparse.Namespace) -> None:
 def _model(args: argparse.Namespace) -> Any:
     if args.model:
         return args.model
-    from pusl.llm.client import LLMSpec
+    from pusl.llm.client import LLMSpec, refuse_decoding
+
+    # Before the store of answers is made.
+    names = ("strategy", "allow_repeats", "vocabulary", "min_score", "num_beams", "top_p")
+    refuse_decoding({name: getattr(args, name) for name in names})
 
     given = {name: value for name, value in vars(args).items() if name not in ("model", "temperature")}
     cache = args.cache or str(Path(args.output).absolute().parent / "llm_answers.sqlite")

@@ -305,10 +305,13 @@ def _permutation(count: int, seed: int, *part: int) -> list[int]:
 
 def _by_count(test: list[Example], maximum: int, every: bool) -> dict[str, list[Example]]:
     width = len(str(maximum))
+    parts: dict[int, list[Example]] = {}
+    for example in test:
+        if example.keyphrases:
+            parts.setdefault(min(len(example.keyphrases), maximum), []).append(example)
     files: dict[str, list[Example]] = {}
-    for count in range(1, maximum + 1):
+    for count, part in sorted(parts.items()):
         last = count == maximum and not every
-        part = [e for e in test if len(e.keyphrases) == count or (last and len(e.keyphrases) > count)]
         files[f"test_count_{count:0{width}d}{'_plus' if last else ''}"] = part
     return files
 

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -328,11 +328,7 @@ class LLMGenerator:
         """
         if options.get("temperature") is not None:
             self.client.settings = replace(self.client.settings, temperature=options["temperature"])
-        for name, value in options.items():
-            if name not in ("batch_size", "seed", "temperature") and value not in (None, False, "open"):
-                raise InputError(
-                    f"--{name.replace('_', '-')} {value} does not work with --llm; a chat model has no such option"
-                )
+        refuse_decoding(options)
         found: list[LLMPrediction | None] = [None] * len(texts)
         jobs = enumerate(texts)
         for (place, _), prediction in run_all(lambda job: self._one(job[1], k), jobs, self.client.settings.concurrency):
@@ -359,6 +355,15 @@ class LLMGenerator:
             if self.store and self.client.trusted(answer):
                 self.store.save(key, prompt, answer, settings.model, settings.endpoint)
         return answer
+
+
+def refuse_decoding(options: Mapping[str, Any]) -> None:
+    """An InputError for a decoding option that a chat model lacks."""
+    for name, value in options.items():
+        if name not in ("batch_size", "seed", "temperature") and value not in (None, False, "open"):
+            raise InputError(
+                f"--{name.replace('_', '-')} {value} does not work with --llm; a chat model has no such option"
+            )
 
 
 def _close(client: LLMClient, store: AnswerStore | None) -> None:
