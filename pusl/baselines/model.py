@@ -51,7 +51,14 @@ class Baseline(ABC):
     def fit(self, data: TrainingData) -> None:
         """Learns from texts and labels."""
         self.labels = data.labels
-        self._fit(data)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what it leads to is looked at below
+            self._fit(data)
+        for value in vars(self).values():
+            numbers = value.data if sparse.issparse(value) else value
+            if isinstance(numbers, np.ndarray) and numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+                raise InputError(
+                    "the baseline's weights are not finite numbers; its settings are too large or too small"
+                )
 
     @abstractmethod
     def _fit(self, data: TrainingData) -> None: ...
