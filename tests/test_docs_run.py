@@ -6,6 +6,7 @@ A hub id becomes a tiny random model and training stops after a few steps; what 
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -40,6 +41,18 @@ ELSEWHERE = (
 )
 
 
+THESAURUS = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+<http://example.org/drone> a skos:Concept ; skos:prefLabel "drone"@en ; skos:altLabel "quadcopter"@en .
+"""
+EXPORT = [
+    {
+        "id": 1,
+        "data": {"id": "a1", "text": "a drone"},
+        "annotations": [{"result": [{"type": "textarea", "value": {"text": ["drone"]}, "from_name": "keyphrases"}]}],
+    }
+]
+
+
 def lines(path: str) -> list[str]:
     """The lines of a file."""
     return Path(path).read_text(encoding="utf-8").splitlines()
@@ -69,12 +82,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         new = [json.dumps({**json.loads(line), "id": f"new-{i}"}) for i, line in enumerate(lines("dev.jsonl"))]
         Path("new.jsonl").write_text("\n".join(new[:10]) + "\n")
         Path("queries.txt").write_text("\n".join(sorted({p for item in items for p in item["keyphrases"]})))
+        Path("yso.ttl").write_text(THESAURUS)
+        with gzip.open("train.tsv.gz", "wt") as file:
+            file.write("a drone with a camera\t<http://example.org/drone>\n")
+        Path("export.json").write_text(json.dumps(EXPORT))
         small = ["--max-steps", "2", "--dev-items", "5", "--model", "scratch:tiny", "--restart", "0.2"]
         call("train", "--train", "train.jsonl", "--dev", "dev.jsonl", "--out", "models/pusl", *small)
         sources = ["pusl=models/pusl", "knn", "text"]
         call("fuse", "--train", "train.jsonl", "--dev", "dev.jsonl", "--sources", *sources, "--out", "models/fused")
         call("baseline", "knn", "--train", "train.jsonl", "--input", "test.jsonl", "--output", "knn.jsonl", "-k", "10")
-        for copy in ("predictions", "pusl", "fused", "mine"):
+        for copy in ("predictions", "pusl", "fused", "wide"):
             shutil.copy("knn.jsonl", f"{copy}.jsonl")
     finally:
         os.chdir(before)
