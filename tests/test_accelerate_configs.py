@@ -17,7 +17,7 @@ from pusl_eval.files import InputError, write_rows
 pytestmark = pytest.mark.slow
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs" / "accelerate").glob("*.yaml"))
-KINDS = {"ddp": "MULTI_GPU", "fsdp": "FSDP", "deepspeed_zero2": "DEEPSPEED"}
+KINDS = {"ddp": "MULTI_GPU", "fsdp": "FSDP", "deepspeed_zero2": "DEEPSPEED", "deepspeed_zero3": "DEEPSPEED"}
 
 
 def test_all_are_here() -> None:
@@ -36,6 +36,8 @@ def test_config_is_one_that_accelerate_knows(path: Path) -> None:
     inner = {**(config.fsdp_config or {}), **(config.deepspeed_config or {})}
     assert not [key for key in inner if key not in known], "accelerate would not read this key"
     assert path.read_text().startswith("# "), "says what it is for"
+    if config.distributed_type.value == "DEEPSPEED":
+        assert config.deepspeed_config["zero_stage"] == int(path.stem[-1])
 
 
 def write_training_data(path: Path) -> None:

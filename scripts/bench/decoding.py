@@ -345,7 +345,12 @@ def main() -> None:
     if args.device != "cpu":
         from decoding_device import bench_device
 
-        return bench_device(args)
+        from pusl_eval.files import InputError
+
+        try:
+            return bench_device(args)
+        except InputError as error:
+            raise SystemExit(f"{parser.prog}: {error}") from None
     if unknown := set(args.engines or ()) - set(LAYOUT):
         parser.error(f"--engines {', '.join(sorted(unknown))}: unknown; known: {', '.join(LAYOUT)}")
     everything = []

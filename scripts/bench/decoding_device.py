@@ -34,16 +34,16 @@ def ours(model: Any, ids: Any, precision: str, beam: bool) -> Run:
     from pusl.decoding.device.device_engine import DeviceEngine
     from pusl.decoding.plans import Ranked
     from pusl.decoding.rules import Rules
-    from pusl.devices import apply_precision
+    from pusl.devices import float32_products
 
-    apply_precision(precision)
     engine, rules = DeviceEngine(model, precision), Rules(ids, True, K, CAP)
 
     def run(texts: list[list[int]]) -> list[Any]:
-        if beam:
-            plans: Any = engine.search_phrases(texts, rules, lambda _: Ranked(K, str), beams=BEAMS, slots=BATCH)
-            return [[one.ids for one in plan.phrases()] for plan in plans]
-        return [[one.ids for one in found] for found in engine.decode_sequences(texts, rules, slots=BATCH)]
+        with float32_products(precision):
+            if beam:
+                plans: Any = engine.search_phrases(texts, rules, lambda _: Ranked(K, str), beams=BEAMS, slots=BATCH)
+                return [[one.ids for one in plan.phrases()] for plan in plans]
+            return [[one.ids for one in found] for found in engine.decode_sequences(texts, rules, slots=BATCH)]
 
     return run
 
@@ -161,7 +161,8 @@ def bench_device(args: argparse.Namespace) -> None:
             whole = first.setdefault(kind, result)
             same = sum(a == b for a, b in zip(result, whole, strict=True)) / len(result)
             shown = "" if engine.startswith("ctranslate2") else f"{same:.1%}"
-            print(f"| {engine} | {len(texts) / seconds:,.1f} | {memory:,.0f} | {shown} |", flush=True)
+            used = f"{memory:,.0f}" if memory == memory else ""
+            print(f"| {engine} | {len(texts) / seconds:,.1f} | {used} | {shown} |", flush=True)
             if kind == "greedy" and not engine.startswith("ctranslate2"):
                 tokens = round(sum(len(phrase) + 2 for found in result for phrase in found) / len(result))
             del run

@@ -8,6 +8,9 @@ batches  PUSL targets: `Seq2SeqTrainer` with `DataCollatorForSeq2Seq` against `K
 packing  15 keyphrases a document: repeated (document, keyphrase) pairs against one decoder row.   goal: 4x
 weights  with --model FOLDER: PUSL from pretrained weights, as before 2026-11-18, now, and with bf16. goal: 1.5x
 memory   private memory while a file of 1,000,000 items is read, planned and batched.              goal: flat
+
+`--device cuda` measures one GPU instead (training_device.py): ours in fp32, tf32, bf16 and compiled, and the plain way,
+as a table ready to paste. It needs no file.
 """
 
 from __future__ import annotations
@@ -38,24 +41,42 @@ from pusl.training.collate import BatchPlan, Collator, Draw, PlanSampler, Tokeni
 from pusl.training.data import PreparedData, prepare
 from pusl.training.objective import IGNORED, with_loss, without_loss
 from pusl.training.trainer import KeyphraseTrainer
-from pusl_eval.files import write_json
+from pusl_eval.files import InputError, write_json
 
 ROWS = 32
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="training file, e.g. tate/train.jsonl.gz")
+    parser.add_argument("--data", help="training file, e.g. tate/train.jsonl.gz; with --device it may be omitted")
+    parser.add_argument(
+        "--device", help="cuda, cuda:1, mps or cpu: one table of speeds there instead of the parts below"
+    )
+    parser.add_argument(
+        "--items", type=int, default=4000, help="items of the simulated catalog that --device trains on"
+    )
     parser.add_argument("--only", nargs="+", choices=list(PARTS), help="default: all that can run")
     parser.add_argument("--model", help="folder of a pretrained T5 checkpoint, for the part `weights`")
     parser.add_argument("--rows", type=int, default=8, help="items a step of the part `weights`")
-    parser.add_argument("--shape", default="small", help="tiny, mini or small (the shape of t5-small)")
+    parser.add_argument("--shape", help="tiny, mini or small (default); with --device t5-small, t5-base (default), ...")
     parser.add_argument("--vocab-size", type=int, default=32000)
     parser.add_argument("--steps", type=int, default=8, help="optimizer steps of each trainer")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of the One2One comparison")
     parser.add_argument("--memory-items", type=int, default=1_000_000)
     parser.add_argument("--output", help="JSON file for the numbers")
     args = parser.parse_args()
+    if args.device:
+        from training_device import SHAPES, bench_device
+
+        if args.shape not in (None, *SHAPES):
+            parser.error(f"--shape {args.shape}: with --device it is one of {', '.join(SHAPES)}")
+        try:
+            return bench_device(args)
+        except InputError as error:
+            raise SystemExit(f"{parser.prog}: {error}") from None
+    if not args.data:
+        parser.error("--data FILE is missing (or --device)")
+    args.shape = args.shape or "small"
     args.only = args.only or [part for part in PARTS if part != "weights" or args.model]
     if "weights" in args.only and not args.model:
         parser.error("the part 'weights' needs --model FOLDER")
