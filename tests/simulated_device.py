@@ -53,6 +53,7 @@ class Log:
         self.copies: Counter[str] = Counter()  # "to device", "to host", each also with ", asynchronous"
         self.waits: Counter[str] = Counter()  # calls that wait for the device, by kind
         self.places: Counter[tuple[str, str]] = Counter()  # (kind of copy or wait, file and line)
+        self.types: Counter[torch.dtype] = Counter()  # of the tensors made there
 
     @property
     def operations(self) -> int:
@@ -61,7 +62,7 @@ class Log:
 
     def clear(self) -> None:
         """Starts counting again."""
-        for counter in (self.kernels, self.copies, self.waits, self.places):
+        for counter in (self.kernels, self.copies, self.waits, self.places, self.types):
             counter.clear()
 
     def copy(self, kind: str, asynchronous: bool) -> None:
@@ -136,6 +137,8 @@ class SimulatedTensor(torch.Tensor):
             cls, raw.size(), strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, device=DEVICE
         )
         made.raw = raw
+        if _State.log is not None:
+            _State.log.types[raw.dtype] += 1
         return made
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]

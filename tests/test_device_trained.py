@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from decoding_models import tokenizer
 from simulated_device import on_device, simulated_device
 from trained_models import shop_items, trained
 
 from pusl.checkpoint import Checkpoint
+from pusl.decoding.device import slots as slots_module
 from pusl.decoding.device.device_engine import DeviceEngine
 from pusl.decoding.generator import KeyphraseGenerator, Prediction
 from pusl.decoding.universe import Universe
@@ -80,6 +82,26 @@ def test_the_device_gives_what_the_cpu_gives(
     for one, other in zip(found, expected, strict=True):
         assert one.scores == pytest.approx(other.scores, abs=1e-4)
     assert any(one.keyphrases for one in found)
+
+
+@pytest.mark.parametrize("way", [*SEARCHES[:4:2], *SEARCHES[6::5], SAMPLED[1]], ids=name_of)
+def test_devices_without_float64_never_see_it(
+    way: dict[str, Any], models: Any, universe: Universe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, texts = models("pusl"), TEXTS[:5]
+    expected = KeyphraseGenerator(model, universe=universe)
+    options = {**way, "known": KNOWN[:5]} if "known" in way else way
+    monkeypatch.setattr(slots_module, "NO_FLOAT64", ("mps", "sim"))
+    with simulated_device() as log:
+        generator = KeyphraseGenerator(dataclasses.replace(model, model=on_device(model.model)), universe=universe)
+        found = generator.generate(texts, K, batch_size=8, **options)
+        scores = generator.score(texts, ["shoe", "red lamp"])
+        assert log.types[torch.float32] and not log.types[torch.float64], log.types
+    if "temperature" not in way:
+        given = expected.generate(texts, K, **options)
+        assert [one.keyphrases for one in found] == [one.keyphrases for one in given]
+    for one, other in zip(scores, expected.score(texts, ["shoe", "red lamp"]), strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-4)
 
 
 def first_equal(one: list[Prediction], other: list[Prediction]) -> float:

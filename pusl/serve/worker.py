@@ -199,9 +199,10 @@ def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: Binary
         except InputError as error:
             send({"error": str(error), "kind": "input"})
         except Exception as error:
+            if ends_process(error):  # a CUDA error that stays: another process answers this question
+                print(f"pusl: the device is lost ({_where(error)}); the model process ends", file=sys.stderr)
+                return
             send({"error": _where(error), "kind": "internal"})
-            if ends_process(error):
-                return  # a CUDA error that stays: the service starts another process
 
 
 def _where(error: Exception) -> str:

@@ -135,7 +135,7 @@ def post_train(
         next(iter(read_examples(ItemFile(config.dev, own))))  # a bad dev file too
     selection, is_new = out / "selection", not out.exists()
     try:
-        report = select(folder, ItemFile(str(train_config.train), own), selection, options, workers)
+        report = select(folder, ItemFile(str(train_config.train), own), selection, options, workers, config.device)
     except InputError:
         if is_new and not list(selection.glob("generated*")):  # nothing that took time to make
             shutil.rmtree(out, ignore_errors=True)
@@ -172,7 +172,12 @@ def _from_first_run(model: str | Path, meta: dict[str, Any], asked: TrainConfig)
 
 
 def select(
-    model: str | Path, train: str | Path, folder: str | Path, options: Selection, workers: int | None = None
+    model: str | Path,
+    train: str | Path,
+    folder: str | Path,
+    options: Selection,
+    workers: int | None = None,
+    device: str = "auto",
 ) -> dict[str, Any]:
     """Writes `folder/selected.jsonl` (what to train on) and returns the kept/rejected report.
 
@@ -195,7 +200,9 @@ def select(
         parts += [Example(e.id, e.text, distinct(e.keyphrases), extra={"source": "raw"}) for e in rich]
         report["raw"] = {"kept": len(rich)}
     if "synthetic" in sources:
-        made, report["synthetic"] = _synthesize(options.generator or model, train, mu, quota, folder, options, workers)
+        made, report["synthetic"] = _synthesize(
+            options.generator or model, train, mu, quota, folder, options, workers, device
+        )
         parts += made
     if not parts:
         raise InputError(f"{train}: no item qualifies for post-training (μ = {mu:.2f}); try --sources raw,synthetic")
@@ -212,7 +219,14 @@ def _split(train: str | Path, mu: float, rich: bool) -> Iterator[Example]:
 
 
 def _synthesize(
-    model: str | Path, train: str | Path, mu: float, quota: int, folder: Path, options: Selection, workers: int | None
+    model: str | Path,
+    train: str | Path,
+    mu: float,
+    quota: int,
+    folder: Path,
+    options: Selection,
+    workers: int | None,
+    device: str,
 ) -> tuple[list[Example], dict[str, int]]:
     """`quota` completed items: sparse ones in the order of their draw, in rounds, until enough are kept.
 
@@ -232,7 +246,7 @@ def _synthesize(
         chosen = order[tried : tried + math.ceil(missing / rate)]
         wanted = set(chosen)
         sparse = {n: e for n, e in enumerate(_split(train, mu, rich=False)) if n in wanted}
-        completed = _complete(model, sparse, mu, folder, turn, options, workers)
+        completed = _complete(model, sparse, mu, folder, turn, options, workers, device)
         for number in chosen:  # in the order of the draw: what is over the quota was never tried
             if len(kept) == quota:
                 break
@@ -252,7 +266,7 @@ def _synthesize(
 
 def _complete(
     model: str | Path, sparse: dict[int, Example], mu: float, folder: Path, turn: int, options: Selection,
-    workers: int | None,
+    workers: int | None, device: str,
 ) -> dict[int, Example | None]:  # fmt: skip
     """Generates for the sparse items as `pusl generate` does, so that a kill loses one shard at most."""
     from pusl.catalog.run import generate_catalog
@@ -270,7 +284,7 @@ def _complete(
     if not finished:
         generate_catalog(
             model, source, predictions, k=k, strategy=options.strategy, allow_repeats=options.allow_repeats,
-            min_score=options.min_score, workers=workers, force=predictions.exists(),
+            min_score=options.min_score, workers=workers, device=device, force=predictions.exists(),
         )  # fmt: skip
         write_json(done, settings, force=True)
     by_id = {prediction.id: prediction.keyphrases for prediction in read_predictions(predictions)}

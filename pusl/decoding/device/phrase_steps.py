@@ -60,7 +60,6 @@ class BeamSlots(Slots):
         self.several = opening > beams  # a context may take several steps
         self.trie = None if constraint is None else Trie(constraint, t5.vocab_size, device)
         self.prefers = constraint is not None and constraint.bonus is not None  # score and log-probability differ
-        self.real = torch.float32 if device.type == "mps" else torch.float64
 
         def integers(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.int64, device=device)

@@ -21,6 +21,7 @@ from pusl.decoding.device.transformer import HIDDEN, DeviceT5
 
 BATCHES = 3  # of the encoder for one refill
 LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512)  # of texts and caches; beyond, multiples of 256
+NO_FLOAT64 = ("mps",)  # devices without it; elsewhere scores are summed in float64, as on the CPU
 REFILL = 8  # the pool is refilled when one slot in so many is free
 
 
@@ -81,6 +82,7 @@ class Slots:
         self.entries = torch.arange(max(length, text_length), device=device)
         self.base = (torch.arange(count, device=device) * length)[:, None]  # (n, 1)
         self.lengths = np.zeros(count, dtype=np.int64)  # the host's copy of the texts' lengths; 0: no item
+        self.real = torch.float32 if device.type in NO_FLOAT64 else torch.float64
         self.graphs: dict[Hashable, Any] = {}
         self.steps = 0  # run so far
 

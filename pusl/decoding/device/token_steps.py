@@ -71,7 +71,6 @@ class SequenceSlots(Slots):
         self.shift = back[:, None] - self.entries[:length] + 1  # (Q, T)
         self.log = torch.zeros(STEPS, count, 2, dtype=torch.int64, device=device)
         self.tick = torch.zeros(1, dtype=torch.int64, device=device)
-        self.real = torch.float32 if device.type == "mps" else torch.float64
         self.uniform = torch.zeros(count, length + 1 if sampling.temperature > 0 else 0, dtype=self.real, device=device)
 
     def admit(self, slots: Sequence[int], texts: Sequence[Sequence[int]], keys: Sequence[int]) -> None:
