@@ -13,6 +13,7 @@ from pusl.decoding.device import text_queue
 from pusl.decoding.device.device_engine import DeviceEngine
 from pusl.decoding.device.slots import Slots
 from pusl.decoding.device.text_queue import TextQueue, TokensAhead
+from pusl.decoding.engines import warm_up
 from pusl.decoding.generator import KeyphraseGenerator
 from pusl.decoding.plans import Ranked, Sequential
 from pusl.decoding.rules import Phrase, Rules
@@ -130,3 +131,23 @@ def test_the_device_works_while_the_thread_tokenizes(monkeypatch: pytest.MonkeyP
     assert events[tokens[0] : tokens[2]].count("step") >= 8
     assert events.index("spelled") < len(events) - 1 - events[::-1].index("step")
     assert events.count("spelled") == 24
+
+
+def test_after_the_warm_up_no_request_meets_a_new_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = KeyphraseGenerator(checkpoint("pusl"))
+    generator.engine, generator.max_source_length = DeviceEngine(checkpoint("pusl").model), 40
+    seen: set[tuple[int, int]] = set()
+    run = Slots.run
+
+    def watched(slots: Slots, key: Any, step: Any) -> None:
+        seen.add((slots.count, key[1]))  # cache lengths follow from how long the search takes
+        run(slots, key, step)
+
+    monkeypatch.setattr(Slots, "run", watched)
+    warm_up(generator, 2, 6)
+    pools, warm = set(generator.engine.pools), set(seen)
+    assert {count for count, _ in warm} == {4, 8} and {length for _, length in warm} == {16, 32, 64}
+    for count in (1, 2, 6):
+        for words in (1, 12, 30, 90):
+            generator.generate(["red " * words] * count, 2, batch_size=6)
+    assert seen == warm and set(generator.engine.pools) == pools

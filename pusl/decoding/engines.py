@@ -7,17 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pusl.decoding.cpu.engine import Engine
 from pusl.decoding.device.device_engine import DeviceEngine
+from pusl.decoding.device.slots import LENGTHS, bucket, slot_bucket
 from pusl.decoding.device.text_queue import TokensAhead
 from pusl.decoding.device.token_steps import Finish
 from pusl.decoding.greedy import decode_sequences
 from pusl.decoding.plans import Plan
 from pusl.decoding.rules import Phrase, Rules
 from pusl.decoding.search import search_phrases
+from pusl.tokenizer import encode_texts
 from pusl_eval.files import InputError
+
+if TYPE_CHECKING:
+    from pusl.decoding.generator import KeyphraseGenerator
 
 AnyEngine = Engine | DeviceEngine
 RELATIVES = ("umt5", "longt5")  # their position biases and attention are not those of the device engine
@@ -66,3 +71,24 @@ def find(engine: AnyEngine, source: Any, rules: Rules, plan: Callable[[int], Pla
     if isinstance(engine, DeviceEngine):
         return engine.search_phrases(source, rules, plan, **options)
     return list(search_phrases(engine, source, rules, plan, **options))
+
+
+def warm_up(generator: KeyphraseGenerator, k: int, batch_size: int) -> None:
+    """Runs every size of batch and length of text that requests may have, so that none of them waits for it.
+
+    On CUDA the second run of a shape captures it as a graph. All pools get room for the longest text: what is prepared
+    here serves every request with this k.
+    """
+    engine, longest = generator.engine, generator.max_source_length
+    generator.generate(["warm up"], 1)
+    if not isinstance(engine, DeviceEngine):
+        return
+    engine.text_room = longest
+    per_word = len(encode_texts(generator.tokenizer, ["a " * 32], 1 << 10)[0]) / 32
+    counts = sorted({slot_bucket(count) for count in range(1, batch_size)} | {slot_bucket(batch_size)})
+    for count in counts:
+        for length in [size for size in LENGTHS if size < bucket(longest)] + [longest]:
+            for _ in range(2):
+                generator.generate(
+                    ["a " * max(1, int((length - 1) / per_word))] * min(count, batch_size), k, batch_size=batch_size
+                )

@@ -47,14 +47,14 @@ class Inference:
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Loads what the first request would wait for; on a GPU, also captures the steps of common batch sizes."""
-        from pusl.decoding.device.device_engine import DeviceEngine
+        """Loads what the first request would wait for; on a GPU, also captures the steps of all batch sizes."""
+        from pusl.decoding.engines import warm_up
+        from pusl.decoding.generator import KeyphraseGenerator
 
-        self.generator.generate(["warm up"], 1)
-        if isinstance(getattr(self.generator, "engine", None), DeviceEngine):
-            k = int(self.generator.checkpoint.defaults.get("k") or 10)
-            for count in (1, self.batch_size):
-                self.generator.generate(["warm up " * 8] * count, k, batch_size=self.batch_size)
+        if isinstance(self.generator, KeyphraseGenerator):
+            warm_up(self.generator, int(self.generator.checkpoint.defaults.get("k") or 10), self.batch_size)
+        else:
+            self.generator.generate(["warm up"], 1)
         begun = self._clock()
         self.generator.generate([WARM_TEXT], int(self.info()["defaults"]["k"]))
         self.usual_seconds = self._clock() - begun

@@ -23,7 +23,7 @@ from pusl.decoding.plans import Plan, Ranked
 from pusl.decoding.rules import Phrase, Rules, Sampling
 from pusl.decoding.universe import UniverseRule
 
-POOLS = 4  # kept with their graphs
+POOLS = 8  # kept with their graphs
 POOL_BYTES = 4 << 30  # of one pool, where the device does not say how much memory is free
 SHARE = 0.15  # of the device's memory for one pool
 SEQUENCES = 4  # sequences per slot asked for: a row is little work
@@ -40,6 +40,7 @@ class DeviceEngine:
         self.t5 = DeviceT5(model, DTYPES[precision])
         self.device, self.vocab_size = self.t5.device, self.t5.vocab_size
         self.pools: OrderedDict[Hashable, Slots] = OrderedDict()
+        self.text_room = 0  # tokens that a pool has room for at least; a service has one size for all its requests
 
     def refresh(self, model: Any) -> None:
         """Takes over new weights of the same shape. They go where the old ones are, so CUDA graphs stay valid."""
@@ -68,7 +69,7 @@ class DeviceEngine:
             return []
         sampling, keys = sampling or Sampling(), keys or [0] * len(texts)
         length = bucket(sequence_length(rules))
-        text_length = bucket(longest_now(texts))
+        text_length = bucket(max(longest_now(texts), self.text_room))
         count = self._count(SEQUENCES * slots, len(texts), text_length, length)
         settings = (sampling.temperature, sampling.top_p, sampling.seed)
         pool = self._pool(
@@ -104,7 +105,7 @@ class DeviceEngine:
         opening = 2 + max((sum(len(one) + 2 for one in phrases) for phrases in known or ()), default=0)
         follows = not all(isinstance(one, Ranked) for one in plans)  # a search may go on behind what it found
         length = bucket(beam_length(rules, beams, opening, follows))
-        text_length = bucket(longest_now(texts))
+        text_length = bucket(max(longest_now(texts), self.text_room))
         if known or follows:
             opening = bucket(max(opening, rules.max_phrase_tokens + 2))
         count = self._count(slots, len(texts), text_length, length)
