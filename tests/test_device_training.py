@@ -75,14 +75,14 @@ def trainer_with(args: TrainingArguments) -> KeyphraseTrainer:
     )  # fmt: skip
 
 
-def test_several_gpus_without_a_launcher_are_never_data_parallel(tmp_path: Any, capsys: Any) -> None:
+def test_several_gpus_without_a_launcher_are_never_data_parallel(tmp_path: Any, caplog: Any) -> None:
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none", max_steps=1)
     assert args.n_gpu < 2
     args._n_gpu = 4
     trainer = trainer_with(args)
     wrapped = trainer._wrap_model(trainer.model)
     assert not isinstance(wrapped, torch.nn.DataParallel) and trainer.args.n_gpu == 1
-    assert "4 GPUs are here and one is used" in capsys.readouterr().err
+    assert "4 GPUs are here and one is used" in caplog.text
     assert trainer.args.train_batch_size == args.per_device_train_batch_size
 
 
