@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -108,3 +111,17 @@ def test_attention_xml_learns() -> None:
     numbers, _ = model.rank([row["text"] for row in ROWS], 3)
     assert data().matrix[np.arange(60)[:, None], numbers].sum() / data().matrix.sum() > 0.85
     assert model.net.out is None  # shared last layers, as published
+
+
+@pytest.mark.slow
+def test_the_depth_table_sweeps_a_pretrained_encoder(encoder: str, tmp_path: Path) -> None:
+    script = Path(__file__).parent.parent / "scripts" / "studies" / "paper.py"
+    command = [sys.executable, str(script), "tail-table5", "--smoke", "--model", encoder, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "tail-table5.json").read_text())["rows"]
+    assert [(row["system"], row["layers"], row["rates"]) for row in rows] == [
+        (system, 1, rates) for system in ("doc-vec", "word-label") for rates in ("slanted", "flat")
+    ]
+    wrong = subprocess.run([*command[:-3], str(tmp_path), "--out", str(tmp_path / "b")], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "cannot be read" in wrong.stderr
