@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import datasets
 import pytest
 from decoding_models import checkpoint, documents, tokenizer
 
@@ -111,7 +112,18 @@ def test_the_command_marks_counts_and_searches(tmp_path, capsys):
     assert (tmp_path / "window0.jsonl").read_bytes() == (tmp_path / "window1.jsonl").read_bytes()
     whole = [json.loads(line) for line in (tmp_path / "window0.jsonl").read_text().splitlines()]
     assert "truncated" not in whole[0] and whole[0] != cut[0] and whole[3:] == cut[3:]
-    assert main([*base, "--output", str(tmp_path / "cut.parquet"), "--workers", "1"]) == 0
+    folder = tmp_path / "saved"
+    for kind in ("parquet", "csv"):
+        flags = ["--workers", "1", "--dataset", str(folder), *(["--force"] if folder.exists() else [])]
+        assert main([*base, "--output", str(tmp_path / f"cut.{kind}"), *flags]) == 0
+        again = datasets.load_from_disk(folder)
+        assert [again[name][:] for name in ("id", "keyphrases")] == [
+            [row[name] for row in cut] for name in ("id", "keyphrases")
+        ]
+        assert again["truncated"][:] == [True, True, True, False, False]
+    assert main([*base, "--output", str(tmp_path / "other.jsonl"), "--dataset", str(folder)]) == 2
+    assert main([*base, "--output", str(tmp_path / "other.jsonl"), "--dataset", str(tmp_path / "m"), "--force"]) == 2
+    assert (tmp_path / "m" / "pusl.json").is_file() and not (tmp_path / "other.jsonl").exists()
     import pyarrow.parquet
 
     assert pyarrow.parquet.read_table(tmp_path / "cut.parquet")["truncated"].to_pylist()[:4] == [

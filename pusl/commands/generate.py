@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--llm", metavar="NAME", help="ask this language model instead of a trained one")
     files.add_argument("--input", required=True, metavar="FILE", help="the catalog: .jsonl(.gz), .parquet, .csv, .tsv")
     files.add_argument("--output", required=True, metavar="FILE", help="predictions: .jsonl(.gz), .parquet, .csv, .tsv")
+    files.add_argument("--dataset", metavar="DIR", help="also save the predictions for `datasets.load_from_disk`")
     add_force(files)
     files.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")
     add_columns(parser, skip=OTHER_COLUMNS)
@@ -97,6 +98,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--vocabulary {args.vocabulary} needs --universe FILE")
     if bool(args.model) == bool(args.llm):
         raise InputError("name a model: either --model DIR (made by `pusl train`) or --llm NAME")
+    if args.dataset:
+        from pusl.data.hf_datasets import check_dataset_folder
+
+        check_dataset_folder(args.dataset, args.force)
     return resumable(args.output, lambda: _generate(args))
 
 
@@ -160,6 +165,10 @@ def _generate(args: argparse.Namespace) -> None:
         min_score=args.min_score, num_beams=args.num_beams, temperature=args.temperature, top_p=args.top_p,
         seed=args.seed, batch_size=args.batch_size, long=None if args.long == "cut" else args.long,
     )  # fmt: skip
+    if args.dataset:
+        from pusl.data.hf_datasets import save_predictions
+
+        save_predictions(args.output, args.dataset)
     print(describe(summary, args.output))
 
 

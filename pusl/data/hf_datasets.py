@@ -1,14 +1,16 @@
-"""A Hugging Face dataset, from a folder or the hub -> examples."""
+"""A Hugging Face dataset, from a folder or the hub -> examples; predictions -> a dataset's folder."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pusl.examples import Columns, Example, examples_of
 from pusl_eval.columns import ItemFields, choose_ids
-from pusl_eval.files import InputError
+from pusl_eval.files import InputError, folder_atomic
+from pusl_eval.records import read_predictions
 
 
 def dataset_rows(
@@ -84,6 +86,37 @@ def _load_all(source: str, config_name: str | None, streaming: bool) -> Any:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(f"{source}: `datasets` cannot load it ({reason})") from None
     return loaded
+
+
+def check_dataset_folder(folder: str | Path, force: bool) -> None:
+    """An InputError unless a dataset may be written there."""
+    folder = Path(folder)
+    if folder.exists() and not (folder / "dataset_info.json").is_file():
+        raise InputError(f"--dataset {folder}: exists and is not a dataset; name a new folder")
+    if folder.exists() and not force:
+        raise InputError(f"--dataset {folder}: exists already; pass --force to overwrite it")
+
+
+def save_predictions(predictions: str | Path, folder: str | Path) -> None:
+    """A predictions file of any kind -> a folder for `datasets.load_from_disk`, streamed, whole or not at all."""
+    import datasets
+
+    text, numbers = datasets.Value("string"), datasets.List(datasets.Value("float64"))
+    flag = datasets.Value("bool")
+    kinds = {
+        "id": text, "keyphrases": datasets.List(text), "scores": numbers, "exhausted": flag, "truncated": flag,
+    }  # fmt: skip
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for one in read_predictions(predictions):
+            cut = one.extra.get("truncated") in (True, "true", "True", 1)
+            yield {"id": one.id, "keyphrases": one.keyphrases, "scores": one.scores, "exhausted": one.exhausted,
+                   "truncated": cut}  # fmt: skip
+
+    datasets.disable_progress_bars()
+    with tempfile.TemporaryDirectory() as cache, folder_atomic(folder) as staging:
+        made = datasets.Dataset.from_generator(rows, features=datasets.Features(kinds), cache_dir=cache)
+        made.save_to_disk(str(staging))
 
 
 def _class_names(dataset: Any, column: str) -> list[str] | None:
