@@ -103,9 +103,10 @@ def test_a_request_over_the_budget_is_refused_with_advice(
     status, answer, _ = server.ask(["a text"] * count, **options)
     assert (status, answer["error"]["code"]) == (413, "too_costly")
     assert advice in answer["error"]["message"]
+    assert "at most 20000 per request" in answer["error"]["message"]
     assert "\n" not in answer["error"]["message"]
     assert time.monotonic() - begun < 2
-    assert server.call("GET", "/v1/model")[1]["limits"]["max_cost"] == 20_000
+    assert server.call("GET", "/v1/model")[1]["limits"]["max_work"] == 20_000
 
 
 def test_a_silent_model_process_is_told_and_replaced(server: Server) -> None:

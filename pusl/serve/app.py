@@ -25,7 +25,7 @@ from starlette.exceptions import HTTPException
 from pusl import __version__
 from pusl.serve.batching import Ticket, TooSlow, WorkerLost
 from pusl.serve.bodies import StrictRoute, checked_options
-from pusl.serve.costs import check_cost, text_costs, units_per_text
+from pusl.serve.costs import check_work, text_costs, units_per_text
 from pusl.serve.gateway import Gateway, Problem
 from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse, pick
 from pusl.serve.serve_config import ServeConfig
@@ -131,7 +131,7 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
         facts.update({name: options[name] for name in ("k", "strategy", "vocabulary")})
         items: list[TextWithKnown] = list(zip(body.texts, body.known or [[]] * len(body.texts), strict=True))
         unit = units_per_text(options, max(map(len, body.known or ()), default=0))
-        check_cost(len(items), unit, config.max_cost)
+        check_work(len(items), unit, config.max_work)
         client = (request.scope.get("client") or ("",))[0]
         ticket = service.submit(items, tuple(options.items()), text_costs(body.texts, unit), client)
         results = await _outcome(ticket, service, request)
@@ -150,7 +150,7 @@ def _add_api(app: FastAPI, service: Service, locked: bool) -> None:
         if not service.info:
             raise Problem(503, service.state, f"the service is {service.state}", retry_after=2)
         limits = {"max_k": config.max_k, "max_texts": config.max_texts, "max_chars": config.max_chars}
-        limits |= {"max_body_bytes": int(config.max_body_mib * 2**20), "max_cost": config.max_cost}
+        limits |= {"max_body_bytes": int(config.max_body_mib * 2**20), "max_work": config.max_work}
         return JSONResponse({**service.info, "limits": limits, "version": __version__})
 
     @app.get("/healthz", tags=["operations"])

@@ -1,4 +1,4 @@
-"""Texts + options -> what the request costs, and whether that is too much.
+"""Texts + options -> the work of a request, and whether that is too much.
 
 The unit is one beam of one phrase. `beam` searches once with as many beams as there are keyphrases and a few more,
 `sequence` searches k times. The price list is simple so that a client can compute it:
@@ -40,14 +40,14 @@ def units_per_text(options: dict[str, Any], known: int = 0) -> int:
     return min(beams + more, max(beams, MOST_BEAMS))
 
 
-def check_cost(texts: int, unit: int, most: int) -> None:
-    """A Problem if the request costs more than one may; it says what to lower."""
+def check_work(texts: int, unit: int, most: int) -> None:
+    """A Problem if the request is more work than --max-work allows; it says what to lower."""
     if texts * unit <= most:
         return
-    cost = f"this request costs {texts * unit} (texts x beams, times k under `sequence`); at most {most} per request"
+    work = f"the work is {texts * unit} (texts x beams, times k under `sequence`); at most {most} per request"
     fits = most // unit
     advice = f"send at most {fits} texts at once" if fits else "lower num_beams or k"
-    raise Problem(413, "too_costly", f"{cost}: {advice}{', or lower num_beams or k' if fits else ''}")
+    raise Problem(413, "too_costly", f"{work}: {advice}{', or lower num_beams or k' if fits else ''}")
 
 
 def text_costs(texts: Sequence[str], unit: int) -> list[float]:

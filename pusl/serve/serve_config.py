@@ -30,7 +30,7 @@ class ServeConfig:
     max_texts: int = option(256, "texts per request", minimum=1)
     max_chars: int = option(20_000, "characters per text", minimum=1)
     max_body_mib: float = option(4.0, "largest request body, in MiB", minimum=0.001)
-    max_cost: int = option(20_000, "largest cost of a request: texts x beams, times k under `sequence`", minimum=1)
+    max_work: int = option(20_000, "largest work of a request: texts x beams, times k under `sequence`", minimum=1)
     max_seconds: float = option(
         1.5, "processor seconds that a text may take (or three times what the model's defaults take)", minimum=0.05
     )
