@@ -21,7 +21,7 @@ import numpy as np
 from pusl.fusion.features import CandidatePool
 from pusl.fusion.fused import FusedGenerator
 from pusl.fusion.held_out import reliability
-from pusl.fusion.learn import TOLD_ITEMS, collect, fuse, read_labeled, training_rows
+from pusl.fusion.learn import DEV_ITEMS, TOLD_ITEMS, collect, fuse, read_labeled, training_rows
 from pusl.fusion.memory import LabeledItem
 from pusl.fusion.ranker import Ranker, fit_ranker
 from pusl.fusion.sources import GeneratorSource
@@ -168,6 +168,11 @@ def main() -> None:
     parser.add_argument("--sources", nargs="+", default=["knn", "svm", "plt", "text"])
     parser.add_argument("--sizes", type=int, nargs="*", default=[])
     parser.add_argument("--told", action="store_true")
+    parser.add_argument("--dev-items", type=int, default=DEV_ITEMS, help=f"learn from at most N (default: {DEV_ITEMS})")
+    parser.add_argument(
+        "--precision", choices=("fp32", "bf16", "int8"), help="of the generator (default: fp32 on a CPU)"
+    )
+    parser.add_argument("--quick", action="store_true", help="do not learn once more without each source")
     parser.add_argument("--test-items", type=int, help="only the first N (default: all)")
     args = parser.parse_args()
     train, name = file(args.data, "train"), args.data.name
@@ -175,8 +180,11 @@ def main() -> None:
     if not (folder / "pusl.json").exists():
         args.out.mkdir(parents=True, exist_ok=True)
         told_items = TOLD_ITEMS if args.told else 0
-        fuse(train, file(args.data, "dev"), [f"pusl={args.model}", *args.sources], folder, told_items=told_items)
-    model = FusedGenerator.load(folder)
+        fuse(
+            train, file(args.data, "dev"), [f"pusl={args.model}", *args.sources], folder, dev_items=args.dev_items,
+            told_items=told_items, precision=args.precision, ablate=not args.quick,
+        )  # fmt: skip
+    model = FusedGenerator.load(folder, precision=args.precision)
     test = read_labeled(file(args.data, "test"))[: args.test_items]
     references = {item[0]: item[2] for item in test}
     began = time.perf_counter()
