@@ -193,7 +193,12 @@ def score_catalog(
         "versions": versions(),
     }  # fmt: skip
     job = ScoreJob(input, columns, recipe, Options(0, {"batch_size": batch_size}), candidates)
+
+    def accept(summary: Summary) -> str:
+        useless = summary.items and summary.exhausted == summary.items
+        return f"--candidates {candidates}: none of its ids is in {input}" if useless else ""
+
     return run_catalog(
         job, source, output, fingerprint, shard_size=shard_size, workers=workers, strict=strict, force=force,
-        progress=progress, fields=["probabilities"] * (calibrate is not None or is_fused(recipe.model)),
+        progress=progress, accept=accept, fields=["probabilities"] * (calibrate is not None or is_fused(recipe.model)),
     )  # fmt: skip

@@ -215,8 +215,7 @@ def generate_catalog(
     source = CatalogFile(input, columns, complete)
     if complete:
         source.check_known()
-    columns_read = ["id_column", "text_column", "text_template"]
-    columns_read += ["keyphrases_column", "separator"] if complete else []
+    columns_read = ["id_column", "text_column", "text_template", *["keyphrases_column", "separator"] * complete]
     fingerprint = {
         "input": input_fingerprint(source), "model": model.fingerprint(),
         "options": {
@@ -248,8 +247,9 @@ def run_catalog(
     force: bool = False,
     progress: bool = True,
     fields: Sequence[str] = (),
+    accept: Callable[[Summary], str] | None = None,
 ) -> Summary:
-    """Every shard of `source` through `job`, then the output; `fields` are columns besides the usual ones."""
+    """Every shard of `source` through `job`, then the output. `fields`: more columns; `accept`: why not to write it."""
     model, folder = job.spec, WorkFolder(output)
     if workers is None:
         # Any other generator (an LLM client) is not made faster by processes.
@@ -275,6 +275,9 @@ def run_catalog(
             if not folder.finished():
                 folder.wipe()  # wrong from the start: nothing to resume
             raise
+        if accept is not None and (problem := accept(run.summary)):
+            folder.wipe()
+            raise InputError(problem)
         run.summary.items, run.summary.rejects = folder.assemble(run.shards, fields)
         folder.wipe()
     run.summary.seconds = time.monotonic() - began
@@ -419,8 +422,7 @@ def check_all(source: CatalogFile, shard_size: int) -> None:
                 raise InputError(f"{source.path}:{rejects[0].line}: {rejects[0].reason}")
             yield np.asarray([id_hash(item.id) for item in items], dtype=np.uint64)
 
-    suspects = repeated(hashes())
-    if not suspects:
+    if not (suspects := repeated(hashes())):
         return
     first: dict[str, int] = {}
     for chunk in source.chunks(shard_size):

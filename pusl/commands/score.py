@@ -17,7 +17,6 @@ import argparse
 
 from pusl.commands.shared_flags import MODEL, add_columns, add_force, add_speed
 from pusl.examples import Columns
-from pusl_eval.files import InputError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +59,5 @@ def _score(args: argparse.Namespace) -> None:
     )  # fmt: skip
     missing, summary.exhausted = summary.exhausted, 0
     print(describe(summary, args.output))
-    if missing == summary.items:
-        raise InputError(f"--candidates {args.candidates}: none of its ids is in {args.input}")
     if missing:
         print(f"  {missing:,} have no candidates (see 'reason')")
