@@ -136,7 +136,7 @@ LINES = {
     "report": "report --references {test} --predictions {predictions} --output out.html",
     "rerank": "rerank --predictions {predictions} --objective coverage -k 2 --state state.json --output out.jsonl",
     "baseline": "baseline knn --train {train} --save out --input {small} --output out.jsonl",
-    "generate": "generate --model {model} --input {test} --output out.jsonl -k 2 --shard-size 5 --quiet",
+    "generate": "generate --model {model} --input {test} --output out.jsonl -k 2 --shard-size 5 --workers 1 --quiet",
     "score": "score --model {model} --input {small} --candidates {universe} --output out.csv --quiet",
 }
 
