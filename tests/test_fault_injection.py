@@ -115,7 +115,7 @@ def stop_everywhere(
         if {name: value for name, value in content(folder).items() if ".tmp" not in name} == whole:
             continue  # everything was written; only the clean-up was missing
         rerun = run(folder, again or words, None)
-        if rerun.code == 2 and "no run" in rerun.stderr:  # nothing was begun yet
+        if rerun.code == 2 and again and not (folder / "out" / "run.json").exists():  # nothing was begun yet
             rerun = run(folder, words, None)
         if rerun.code == 2 and "exists already" in rerun.stderr:  # the output was whole; what was left beside it goes
             assert content(folder) == whole, f"write {number} of {total}"
