@@ -30,7 +30,7 @@ MODEL_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "*.model",
 )  # fmt: skip
 FUSED_FILES = (META_FILE, LABELS_FILE, "*.npz", "fusion.json", "memory*/*", "sources/*/*")
-SHOWN_FILES = (CARD_FILE, "curve.png")
+SHOWN_FILES = (CARD_FILE, "curve.svg")
 TRAINING_DATA = (LABELS_FILE, "*/" + LABELS_FILE, "memory*/*")  # labels, and in a memory the texts too
 NEVER = ("training/*", "selection/*", "run.json", "*/run.json")
 HUB_ID = re.compile(r"(?P<id>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[\w][\w./-]*))?")

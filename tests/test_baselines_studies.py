@@ -17,6 +17,11 @@ from pusl_eval.files import write_rows
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "studies"
 
 
+@pytest.fixture(autouse=True)
+def studies_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+
 def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
     assert spec is not None and spec.loader is not None

@@ -48,7 +48,7 @@ FILES = {
     "quote.csv": (b'id,text,keyphrases\n1,"never closed,a\n', "not valid CSV"),
 }  # fmt: skip
 COMMANDS = {
-    "stats": ["stats", "FILE", "--plot", "out.png"],
+    "stats": ["stats", "FILE", "--plot", "out.svg"],
     "split": ["split", "FILE", "--out", "out"],
     "thin": ["thin", "FILE", "--out", "out.jsonl", "--keep", "0.9"],
     "convert": ["convert", "FILE", "--to", "out.jsonl", "--format", "table"],

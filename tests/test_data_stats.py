@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 
@@ -56,7 +57,12 @@ def test_overlap_by_hand():
     assert found["share_above_2mu"] == 0.0  # against the training μ of 2.5
 
 
-@pytest.mark.slow
+def seen(picture):
+    """Texts and tooltips of an SVG file."""
+    root = ElementTree.parse(picture).getroot()
+    return [[node.text for node in root.iter(f"{{http://www.w3.org/2000/svg}}{kind}")] for kind in ("text", "title")]
+
+
 def test_table_json_and_plot(tmp_path, capsys):
     write_examples(tmp_path / "train.jsonl", TRAIN)
     write_examples(tmp_path / "test.jsonl", [Example("9", "a tent", ["tent"])])
@@ -67,12 +73,23 @@ def test_table_json_and_plot(tmp_path, capsys):
     assert means.split()[-2:] == ["2.50", "1.00"]
     assert "hot-narrow" in shown.out and "50.0%" in shown.out and "overlap with train.jsonl" in shown.out
     first = picture.read_bytes()
-    assert first.startswith(b"<?xml") and b"</svg>" in first
-    code, shown = run(capsys, tmp_path / "train.jsonl", "--plot", tmp_path / "plot.png", "--json")
+    texts, bars = seen(picture)
+    assert {"train.jsonl (μ = 2.5, CV = 0.82)", "label rank", "diverse: > 2μ", "5+"} <= set(texts)
+    assert "train.jsonl, 1: 50%" in bars and "train.jsonl, 5+: 25%" in bars and "test.jsonl, 1: 100%" in bars
+    code, shown = run(capsys, tmp_path / "train.jsonl", "--plot", tmp_path / "plot.SVG", "--json")
     assert code == 0 and json.loads(shown.out)["train.jsonl"]["mu"] == 2.5
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    assert "test.jsonl" not in (tmp_path / "plot.SVG").read_text(encoding="utf-8")
     code, _ = run(capsys, tmp_path / "train.jsonl", tmp_path / "test.jsonl", "--plot", picture, "--force")
     assert code == 0 and picture.read_bytes() == first  # same data, same bytes
+
+
+def test_many_keyphrases_share_bars_and_every_item_is_in_one(tmp_path, capsys):
+    rows = [Example(str(n), f"t{n}", [f"label {m}" for m in range(n)]) for n in range(201)]
+    write_examples(tmp_path / "a&b.jsonl", rows)
+    code, _ = run(capsys, tmp_path / "a&b.jsonl", "--plot", tmp_path / "a.svg")
+    texts, bars = seen(tmp_path / "a.svg")
+    assert code == 0 and "a&b.jsonl, 0–3: 2%" in bars and bars[-1] == "a&b.jsonl, 196+: 2%"
+    assert 45 < len(bars) <= 62 and len([text for text in texts if "–" in text]) < 10  # not every bar has room
 
 
 def test_files_of_one_name_are_told_apart(tmp_path, capsys):
@@ -84,9 +101,10 @@ def test_files_of_one_name_are_told_apart(tmp_path, capsys):
 
 def test_items_without_labels_and_without_counts(tmp_path, capsys):
     write_examples(tmp_path / "a.jsonl", [Example("1", "", []), Example("2", "t", [])])
-    code, shown = run(capsys, tmp_path / "a.jsonl", "--json", "--plot", tmp_path / "a.png")
+    code, shown = run(capsys, tmp_path / "a.jsonl", "--json", "--plot", tmp_path / "a.svg")
     found = json.loads(shown.out)["a.jsonl"]
     assert code == 0 and found["cv"] is None and found["quadrants"] is None and found["present_in_text"] is None
+    assert "a.jsonl, 0: 100%" in seen(tmp_path / "a.svg")[1]
     code, shown = run(capsys, tmp_path / "a.jsonl")
     assert code == 0 and "–" in shown.out and "hot" not in shown.out
 
@@ -94,8 +112,8 @@ def test_items_without_labels_and_without_counts(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--plot", "x.pdf"], "ends in .png or .svg"),
-        (["--plot", "there.png"], "pass --force"),
+        (["--plot", "x.png"], "--plot x.png: expected a file name that ends in .svg"),
+        (["--plot", "there.svg"], "pass --force"),
         (["train.jsonl"], "a file is given twice"),
         (["nothing.jsonl"], "nothing.jsonl: no such file"),
     ],
@@ -103,6 +121,6 @@ def test_items_without_labels_and_without_counts(tmp_path, capsys):
 def test_bad_flags(tmp_path, capsys, monkeypatch, flags, words):
     monkeypatch.chdir(tmp_path)
     write_examples("train.jsonl", TRAIN)
-    (tmp_path / "there.png").write_text("")
+    (tmp_path / "there.svg").write_text("")
     code, shown = run(capsys, "train.jsonl", *flags)
     assert code == 2 and words in shown.err and shown.err.count("\n") <= 2 and not shown.out

@@ -131,7 +131,7 @@ LINES = {
     "simulate": "data simulate --items 60 --dev-items 10 --test-items 10 --out out",
     "thin": "data thin {train} --keep 0.6 --out new/thin.jsonl.gz",
     "convert": "data convert {items} --to out.parquet",
-    "stats": "data stats {train} --plot out.png",
+    "stats": "data stats {train} --plot out.svg",
     "evaluate": "evaluate --references {test} --predictions {predictions} -k 2 --output out.json",
     "report": "report --references {test} --predictions {predictions} --output out.html",
     "rerank": "rerank --predictions {predictions} --objective coverage -k 2 --state state.json --output out.jsonl",

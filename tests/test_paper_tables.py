@@ -101,6 +101,16 @@ def test_errors_are_one_line(words: list[str], said: str) -> None:
     assert code == 2 and said in found and found.count("\n") == 1
 
 
+def test_a_picture_without_matplotlib_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    name = next(name for name, item in ITEMS.items() if item.picture is not None)
+    code, said = run(name, "--out", str(tmp_path / "out"), "--smoke")
+    assert code == 2 and said.endswith("need matplotlib: pip install matplotlib\n") and said.count("\n") == 1
+    assert not list(tmp_path.rglob("cells/*")) and not list(tmp_path.rglob("*.md"))
+
+
 def test_other_settings_need_another_folder(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "train.jsonl").write_text('{"id": "a", "text": "t", "keyphrases": ["x"]}\n')

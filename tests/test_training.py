@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -104,7 +105,10 @@ def test_every_parameter_moves_and_the_files_of_a_run_are_there(files, tmp_path)
     still = [name for name, value in checkpoint.model.state_dict().items() if torch.equal(value, fresh[name])]
     assert not still
     names = {path.name for path in out.iterdir()}
-    assert {"pusl.json", "run.json", "README.md", "curve.png", "labels.txt.gz", "model.safetensors"} <= names
+    assert {"pusl.json", "run.json", "README.md", "curve.svg", "labels.txt.gz", "model.safetensors"} <= names
+    picture = ElementTree.parse(out / "curve.svg").getroot()
+    shown = {node.text for node in picture.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"pusl · scratch:tiny", "training loss per token", "dev scores", "B@2μ", "F1@O"} <= shown
     assert "training" not in names, "checkpoints are removed after the run"
     pairs = {f"{color} {things}" for color in COLORS for things in THINGS.values()}
     assert load_labels(out) == sorted(pairs | set(THINGS.values()) | set(COLORS.values()))

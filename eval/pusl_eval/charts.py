@@ -2,12 +2,14 @@
 
 Each function returns one `<svg>` string. Colors are CSS classes (`c0` to `c7`) that the page
 defines, so a chart needs no script, no network and no second version for dark mode.
+`standalone` makes a chart, or several below one another, a file of its own.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 
 Point = tuple[float, float | None]
@@ -17,6 +19,12 @@ Series = Mapping[str, Sequence[Point]]
 WIDTH, HEIGHT = 420, 270
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 44
 PLOT_W, PLOT_H = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+
+# Of a file of its own; readable on white and on dark pages.
+COLORS = ("#3b82f6", "#f08c3a", "#2fa36b", "#a26bd8", "#d9534f", "#2aa5a0", "#8a8f98", "#c2559d")
+TEXT_COLOR = "#7a818c"
+LINE = 18  # height of a line of the legend
+LONGEST_NAME, MOST_CATEGORIES = 55, 14  # characters of a legend's name; categories that all have their name below
 
 
 def percent(value: float) -> str:
@@ -52,6 +60,7 @@ def line_chart(
     bands: Mapping[str, Sequence[Interval]] | None = None,
     marks: Mapping[str, float] | None = None,
     y_max: float | None = None,
+    dots: bool = True,
 ) -> str:
     """Lines with points; optional interval bands per series and named vertical marks (μ, 2μ)."""
     drawn = {name: [(x, y) for x, y in points if y is not None] for name, points in series.items()}
@@ -68,13 +77,7 @@ def line_chart(
     parts = [_axes(ticks(0, y1), place_y, y_format, x_ticks, place_x, plain, x_label, y_label)]
     for name, x in (marks or {}).items():
         if x0 <= x <= x1:
-            at = place_x(x)
-            room = at < LEFT + PLOT_W - 50  # else the name stands on the line's left
-            side = f'x="{at + 3:.1f}"' if room else f'x="{at - 3:.1f}" text-anchor="end"'
-            parts.append(
-                f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{TOP + PLOT_H}"/>'
-                f'<text class="mark" {side} y="{TOP + 10}">{escape(name)}</text>'
-            )
+            parts.append(_mark(name, place_x(x)))
     for index, (name, points) in enumerate(drawn.items()):
         band = (bands or {}).get(name)
         if band:
@@ -84,7 +87,7 @@ def line_chart(
             parts.append(f'<polygon class="band c{index % 8}" points="{" ".join(upper + lower)}"/>')
         path = " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in points)
         parts.append(f'<polyline class="line c{index % 8}" points="{path}"/>')
-        for x, y in points:
+        for x, y in points if dots else ():
             tip = f"{escape(name)}: {y_format(y)} at {plain(x)}"
             parts.append(
                 f'<circle class="dot c{index % 8}" cx="{place_x(x):.1f}" cy="{place_y(y):.1f}" r="3">'
@@ -99,18 +102,29 @@ def bar_chart(
     y_label: str,
     intervals: Mapping[str, Sequence[Interval]] | None = None,
     y_format: Callable[[float], str] = percent,
+    x_label: str = "",
+    marks: Mapping[str, float] | None = None,
 ) -> str:
-    """Bars side by side, one group per category, with interval whiskers; a missing value shows as a dash."""
+    """Bars side by side, one group per category, with interval whiskers; a missing value shows as a dash.
+
+    The place of a vertical mark is counted in categories: 0 is the middle of the first. Of many categories only some
+    have their name below.
+    """
     tops = [v for values in series.values() for v in values if v is not None]
     tops += [i[1] for rows in (intervals or {}).values() for i in rows if i]
     y1 = max(max(tops, default=0.0) * 1.1, 1e-9)
     place_y = _scale(0.0, y1, TOP + PLOT_H, TOP)
     group = PLOT_W / max(len(categories), 1)
     bar = group * 0.8 / max(len(series), 1)
-    parts = [_axes(ticks(0, y1), place_y, y_format, [], None, plain, "", y_label)]
+    parts = [_axes(ticks(0, y1), place_y, y_format, [], None, plain, x_label, y_label)]
+    parts += [_mark(name, LEFT + group * (at + 0.5)) for name, at in (marks or {}).items() if at < len(categories)]
+    step = 1
+    if len(categories) > MOST_CATEGORIES:  # so many apart that the longest name has room
+        step = math.ceil((8 + 6.2 * max(map(len, categories))) / group)
     for column, category in enumerate(categories):
-        middle = LEFT + group * (column + 0.5)
-        parts.append(_tick(middle, TOP + PLOT_H + 16, escape(category)))
+        middle, left = LEFT + group * (column + 0.5), len(categories) - 1 - column
+        if left == 0 or (column % step == 0 and left >= step):
+            parts.append(_tick(middle, TOP + PLOT_H + 16, escape(category)))
         for index, (name, values) in enumerate(series.items()):
             x = LEFT + group * (column + 0.1) + bar * index
             value = values[column]
@@ -139,16 +153,22 @@ def log_log_chart(series: Series, x_label: str, y_label: str) -> str:
     def decades(values: list[float]) -> list[float]:
         return [float(i) for i in range(0, math.ceil(math.log10(max(max(values), 10)) - 1e-9) + 1)]
 
-    def power(value: float) -> str:
-        return f"{10**value:,.0f}"
+    def power(value: float) -> str:  # 1,000, 10k, 1M: what has room beside the axis
+        number = 10**value
+        if number < 10_000:
+            return f"{number:,.0f}"
+        return f"{number / 1000:.0f}k" if number < 1_000_000 else f"{number / 1_000_000:.0f}M"
 
     x_ticks, y_ticks = decades(xs), decades(ys)
     place_x = _scale(0.0, x_ticks[-1], LEFT, LEFT + PLOT_W)
     place_y = _scale(0.0, y_ticks[-1], TOP + PLOT_H, TOP)
     parts = [_axes(y_ticks, place_y, power, x_ticks, place_x, power, x_label, y_label)]
     for index, points in enumerate(drawn.values()):
-        path = " ".join(f"{place_x(math.log10(x)):.1f},{place_y(math.log10(y)):.1f}" for x, y in points)
+        places = [(place_x(math.log10(x)), place_y(math.log10(y))) for x, y in points]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         parts.append(f'<polyline class="line c{index % 8}" points="{path}"/>')
+        if len(places) == 1:
+            parts.append(f'<circle class="dot c{index % 8}" cx="{places[0][0]:.1f}" cy="{places[0][1]:.1f}" r="3"/>')
     return _svg(parts, f"{y_label} against {x_label}")
 
 
@@ -156,6 +176,64 @@ def legend(names: Sequence[str]) -> str:
     """The systems' colors, once per figure row."""
     keys = "".join(f'<span class="key"><i class="c{i % 8}"></i>{escape(name)}</span>' for i, name in enumerate(names))
     return f'<p class="legend">{keys}</p>'
+
+
+def standalone(*panels: tuple[str, Sequence[str]], title: str = "") -> str:
+    """Charts below one another as a file of its own: colors for light and dark pages, and a legend above each.
+
+    A panel is a chart and the names of its series; without names it has no legend.
+    """
+    style = "".join(f".c{i}{{fill:{c};stroke:{c}}}" for i, c in enumerate(COLORS))
+    style += f"text{{font:11px system-ui,sans-serif;fill:{TEXT_COLOR}}}"
+    style += f".grid{{stroke:{TEXT_COLOR};stroke-opacity:.25}}.axis,.whisker{{stroke:{TEXT_COLOR}}}"
+    style += ".bar{stroke:none}.line{fill:none;stroke-width:2}.whisker{fill:none}"
+    if any('class="mark"' in svg for svg, _ in panels):
+        style += f"line.mark{{stroke:{TEXT_COLOR};stroke-dasharray:3 3}}"
+    drawn, labels, top = "", [], 0
+    if title:
+        top = LINE
+        drawn += f'<text x="{LEFT}" y="13" style="font-weight:600">{escape(_short(title))}</text>'
+    for svg, names in panels:
+        for x, index, name in _legend_places(names):
+            if x == LEFT:
+                top += LINE
+            y = top - LINE
+            drawn += f'<rect class="c{index % 8}" x="{x}" y="{y + 4}" width="10" height="10" rx="2"/>'
+            drawn += f'<text x="{x + 14}" y="{y + 13}">{escape(name)}</text>'
+        label = re.search(r'aria-label="([^"]*)"', svg)
+        labels.append(label[1] if label else "")
+        inner = re.sub(r"^<svg[^>]*>|</svg>$", "", svg)
+        drawn += f'<g transform="translate(0 {top})">{inner}</g>'
+        top += HEIGHT
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{int(WIDTH * 1.5)}" '
+        f'role="img" aria-label="{"; ".join(labels)}"><style>{style}</style>{drawn}</svg>\n'
+    )
+
+
+def _legend_places(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """x, number and text of each name; a line begins at LEFT."""
+    x = LEFT
+    for index, name in enumerate(map(_short, names)):
+        wide = 26 + int(6.2 * len(name))
+        if x + wide > WIDTH:
+            x = LEFT
+        yield x, index, name
+        x += wide
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
+
+
+def _mark(name: str, x: float) -> str:
+    """A named vertical line."""
+    room = x < LEFT + PLOT_W - 50  # else the name stands on the line's left
+    side = f'x="{x + 3:.1f}"' if room else f'x="{x - 3:.1f}" text-anchor="end"'
+    return (
+        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{TOP + PLOT_H}"/>'
+        f'<text class="mark" {side} y="{TOP + 10}">{escape(name)}</text>'
+    )
 
 
 def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:

@@ -8,7 +8,7 @@ With several files each is compared with the first, which is taken as the traini
 
 examples:
   pusl data stats train.jsonl
-  pusl data stats train.jsonl test.jsonl --plot stats.png
+  pusl data stats train.jsonl test.jsonl --plot stats.svg
   pusl data stats items.csv --text-template "{title}. {body}" --json
 """
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files", nargs="+", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV files of examples"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--plot", metavar="FILE", help="also write a picture, FILE.png or FILE.svg")
+    parser.add_argument("--plot", metavar="FILE", help="also write a picture, FILE.svg")
     add_force(parser)
     add_columns(parser)
 

@@ -7,7 +7,7 @@ example:
   accelerate launch --multi_gpu --num_processes 4 -m pusl train --train train.jsonl --dev dev.jsonl --out model
 
 --out holds the best model by the dev metric: a Hugging Face checkpoint with pusl.json, labels.txt.gz,
-a model card, run.json and curve.png. --resume continues a run that was stopped or killed.
+a model card, run.json and curve.svg. --resume continues a run that was stopped or killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The history of a run -> a picture: loss and dev scores over the steps."""
+"""The history of a run -> an SVG picture: loss and dev scores over the steps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pusl_eval.charts import Point, line_chart, plain, standalone
 from pusl_eval.files import open_atomic
 
-INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
-SERIES = {"B@2mu": ("B@2μ", "#0b7285"), "B@mu": ("B@μ", "#5c940d"), "F1@O": ("F1@O", "#c2410c")}
+CURVE_FILE = "curve.svg"
+METRICS = {"B@2mu": "B@2μ", "B@mu": "B@μ", "F1@O": "F1@O"}
+MOST_POINTS, MOST_DOTS = 400, 50  # of a line; of a line whose points are drawn
+LONGEST_MODEL = 36  # characters in the title
 
 
 def curve_points(log: list[dict[str, Any]]) -> list[dict[str, float]]:
@@ -29,46 +32,46 @@ def curve_points(log: list[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def draw_curve(path: str | Path, record: Mapping[str, Any]) -> None:
-    """Writes the curve of one run (the content of its run.json) as a PNG."""
-    config = record["config"]
-    draw_curves(path, {f"{config['paradigm']} · {config['model']}": record["history"]})
+    """Writes the curve of one run (the content of its run.json): training loss, and below it the dev scores if any."""
+    config, history = record["config"], record["history"]
+    loss = thinned(_line(history, "loss"))
+    dots = len(loss) <= MOST_DOTS
+    panels: list[tuple[str, list[str]]] = [
+        (
+            line_chart(
+                {"loss": loss},
+                "step",
+                "training loss per token",
+                y_format=plain,
+                dots=dots,
+                y_max=None if loss else 1.0,
+            ),
+            [],
+        )
+    ]
+    scores = {label: thinned(_line(history, metric)) for metric, label in METRICS.items()}
+    scores = {label: line for label, line in scores.items() if line}
+    if scores:
+        dots = max(map(len, scores.values())) <= MOST_DOTS
+        panels.append((line_chart(scores, "step", "dev scores", dots=dots), list(scores)))
+    model = str(config["model"])
+    model = model if len(model) <= LONGEST_MODEL else "…" + model[1 - LONGEST_MODEL :]
+    with open_atomic(path, force=True) as stream:
+        stream.write(standalone(*panels, title=f"{config['paradigm']} · {model}"))
 
 
-def draw_curves(path: str | Path, histories: Mapping[str, list[dict[str, float]]]) -> None:
-    """One or several runs side by side: training loss on the left, dev scores on the right."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def thinned(points: list[Point]) -> list[Point]:
+    """At most MOST_POINTS points: each the mean of as many neighbors.
 
-    figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    styles = ("-", "--", ":", "-.")
-    several = len(histories) > 1
-    for number, (name, points) in enumerate(histories.items()):
-        style = styles[number % len(styles)]
-        losses = [(point["step"], point["loss"]) for point in points if "loss" in point]
-        if losses:
-            left.plot(*zip(*losses, strict=True), style, color=INK, linewidth=1.4, label=name)
-        for metric, (label, color) in SERIES.items():
-            values = [(point["step"], point[metric]) for point in points if metric in point]
-            if values:
-                legend = f"{label}, {name}" if several else label
-                right.plot(*zip(*values, strict=True), style, color=color, marker="o", markersize=3, label=legend)
-    left.set(title="training loss per token", xlabel="step", ylim=(0, None))
-    right.set(title="dev scores", xlabel="step", ylim=(0, None))
-    if several:
-        left.legend(frameon=False, fontsize=8)
-    else:
-        figure.suptitle(next(iter(histories), ""), fontsize=10, color=MUTED)
-    if right.lines:
-        right.legend(frameon=False, fontsize=8)
-    else:
-        right.text(0.5, 0.5, "no dev file", ha="center", va="center", color=MUTED, transform=right.transAxes)
-    for axes in (left, right):
-        axes.grid(color=GRID, linewidth=0.8)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=MUTED, labelsize=8)
-        axes.title.set(fontsize=10, color=INK)
-    with open_atomic(path, force=True, mode="wb") as stream:
-        figure.savefig(stream, format="png", dpi=130)
+    >>> thinned([(float(step), 2.0 * step) for step in range(1, 801)])[:2]
+    [(1.5, 3.0), (3.5, 7.0)]
+    """
+    size = math.ceil(len(points) / MOST_POINTS)
+    if size <= 1:
+        return points
+    groups = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(sum(x for x, _ in group) / len(group), sum(y or 0.0 for _, y in group) / len(group)) for group in groups]
+
+
+def _line(history: list[dict[str, float]], name: str) -> list[Point]:
+    return [(point["step"], point[name]) for point in history if name in point]

@@ -1,6 +1,6 @@
 """A model folder -> whether a run may start or resume there, and what is known about it (run.json).
 
-DIR/                 the best model so far, pusl.json, labels.txt.gz, README.md, curve.png
+DIR/                 the best model so far, pusl.json, labels.txt.gz, README.md, curve.svg
 DIR/run.json         status, config, versions, git hash, data fingerprints, timings, history
 DIR/training/        token ids and checkpoints; removed when the run is finished
 """
@@ -151,7 +151,7 @@ class RunFolder:
         """Removes what an earlier run wrote here, and nothing else."""
         shutil.rmtree(self.work, ignore_errors=True)
         names = (RUN_FILE, META_FILE, "config.json", "generation_config.json", "model.safetensors", "labels.txt.gz")
-        for name in (*names, "curve.png", "README.md", "tokenizer.json", "tokenizer_config.json"):
+        for name in (*names, "curve.svg", "curve.png", "README.md", "tokenizer.json", "tokenizer_config.json"):
             (self.path / name).unlink(missing_ok=True)
 
     def last_checkpoint(self) -> Path | None:

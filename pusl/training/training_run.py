@@ -35,7 +35,7 @@ from pusl.hub import check_login, push
 from pusl.process import half_amx
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
-from pusl.training.curves import curve_points, draw_curve
+from pusl.training.curves import CURVE_FILE, curve_points, draw_curve
 from pusl.training.data import PreparedData, is_prepared, prepare
 from pusl.training.dev_scores import DevSet, metadata
 from pusl.training.modelcard import write_card
@@ -330,7 +330,7 @@ class TrainingRun:
         for name, seconds in self.trainer.seconds.items():
             self.record["timings"][name] = round(self.spent[name] + seconds, 3)
         self._saved(state)
-        draw_curve(self.folder.path / "curve.png", self.record)
+        draw_curve(self.folder.path / CURVE_FILE, self.record)
         if not done:
             return
         # The run is finished when everything else is done, so that --resume completes what a kill left out.

@@ -107,7 +107,7 @@ def preload(only: str = "") -> None:
     tqdm.tqdm.monitor_interval = 0  # its thread would not survive a fork
     for name in (
         "torch", "transformers", "transformers.models.t5.modeling_t5", "sklearn.feature_extraction.text", "openai",
-        "pyarrow.parquet", "datasets", "numba", "matplotlib.backends.backend_agg", "pusl.training", "pusl.catalog.run",
+        "pyarrow.parquet", "datasets", "numba", "pusl.training", "pusl.catalog.run",
         "pusl.training.posttraining", "pusl.catalog.candidates", "pusl.fusion.learn", "pusl.decoding.generator",
         "pusl.llm.judging", "pusl.data.splits", "pusl.data.convert", "pusl.data.simulate", "pusl.data.thin",
         "pusl.data.stats_plot", "pusl_eval.report", "pusl.demo", "pusl.serve.app", "pusl.baselines.predict",

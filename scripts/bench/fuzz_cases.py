@@ -90,7 +90,7 @@ def bases(sound: Path) -> dict[str, list[dict[str, list[str]]]]:
     reranked = {"--predictions": at("predictions.jsonl"), "--output": ["out.jsonl"], "-k": ["2"]}
     return {
         "demo": [{"--out": at("train.jsonl")}],  # refused at the end of all checks: a whole demo takes minutes
-        "data stats": [{"files": at("train.jsonl")}, {"files": at("train.jsonl"), "--plot": ["out.png"]}],
+        "data stats": [{"files": at("train.jsonl")}, {"files": at("train.jsonl"), "--plot": ["out.svg"]}],
         "data split": [{"files": at("train.jsonl"), "--out": ["out"]}],
         "data simulate": [{"--out": ["out"], "--items": ["60"], "--dev-items": ["10"], "--test-items": ["10"]}],
         "data thin": [

@@ -18,19 +18,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pusl_eval.charts import Interval, bar_chart, plain
+from pusl_eval.charts import Interval, bar_chart, plain, standalone
 from pusl_eval.files import InputError
 
 _BLOCK = re.compile(r"(<!-- (table|chart)\n(.*?)\n-->\n)(.*?)(<!-- end -->)", re.DOTALL)
-_COLORS = ("#3b82f6", "#f08c3a", "#2fa36b", "#a26bd8", "#d9534f", "#2aa5a0", "#8a8f98", "#c2559d")
-_TEXT = "#7a818c"  # readable on white and on dark pages
 
 Grid = tuple[list[str], list[tuple[str, list[Any]]]]  # column titles, and each row's name with its cells
 
@@ -158,7 +154,7 @@ def _bars(grid: Grid, options: dict[str, Any]) -> str:
     series = {name: [_value(c) for c in cells] for name, cells in rows}
     whiskers = {name: [_interval(c) for c in cells] for name, cells in rows}
     svg = bar_chart(columns, series, options.get("unit", "percent"), intervals=whiskers, y_format=plain)
-    return standalone(svg, list(series))
+    return standalone((svg, list(series)))
 
 
 def _value(cell: Any) -> float | None:
@@ -170,35 +166,3 @@ def _interval(cell: Any) -> Interval:
     if not isinstance(cell, list):
         return None
     return (cell[1], cell[2]) if len(cell) == 3 else (cell[0] - cell[1], cell[0] + cell[1])
-
-
-def standalone(svg: str, names: list[str]) -> str:
-    """A chart of the report as a file of its own: colors for light and dark pages, and a legend above it."""
-    style = "".join(f".c{i}{{fill:{c};stroke:{c}}}" for i, c in enumerate(_COLORS))
-    style += f"text{{font:11px system-ui,sans-serif;fill:{_TEXT}}}.grid{{stroke:{_TEXT};stroke-opacity:.25}}"
-    style += (
-        f".axis,.whisker{{stroke:{_TEXT}}}.bar{{stroke:none}}.line{{fill:none;stroke-width:2}}.whisker{{fill:none}}"
-    )
-    width, height = 420, 270
-    legend, top = "", 0
-    for x, row, index, name in _legend(names, width):
-        top = 18 * (row + 1)
-        legend += f'<rect class="c{index % 8}" x="{x}" y="{18 * row + 4}" width="10" height="10" rx="2"/>'
-        legend += f'<text x="{x + 14}" y="{18 * row + 13}">{escape(name)}</text>'
-    inner = re.sub(r"^<svg[^>]*>|</svg>$", "", svg)
-    label = re.search(r'aria-label="([^"]*)"', svg)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height + top}" width="{int(width * 1.5)}" '
-        f'role="img" aria-label="{label[1] if label else ""}"><style>{style}</style>{legend}'
-        f'<g transform="translate(0 {top})">{inner}</g></svg>\n'
-    )
-
-
-def _legend(names: list[str], width: int) -> Iterator[tuple[int, int, int, str]]:
-    x, row = 52, 0
-    for index, name in enumerate(names):
-        wide = 26 + int(6.2 * len(name))
-        if x + wide > width and x > 52:
-            x, row = 52, row + 1
-        yield x, row, index, name
-        x += wide

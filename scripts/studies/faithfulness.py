@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from figures import load_pyplot
 from scipy.stats import spearmanr
 
 from pusl_eval.errors import exit_code
@@ -77,11 +78,7 @@ def correlation(cases: Sequence[Case], metric: str, truth: str, ks: Sequence[int
 
 def draw(ks: Sequence[int], curves: Mapping[str, Sequence[float]], path: Path) -> None:
     """One line per metric."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(6.5, 3.8))
     for (metric, values), mark in zip(curves.items(), "osD^v*P", strict=True):
         axes.plot(ks, values, marker=mark, markersize=5, linewidth=1.2, label=f"{metric}@k", alpha=0.85)

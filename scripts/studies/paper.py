@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from figures import load_pyplot
 from tables.registry import DATA_FILES, Item, Options, Row, Work, load_items, text_table
 
 from pusl_eval.errors import exit_code
@@ -99,6 +100,8 @@ def check_settings(out: Path, data: Path | None, smoke: bool, options: Options) 
 
 def run_item(item: Item, work: Work) -> str:
     """Computes an item, writes its files and returns the text."""
+    if item.picture is not None:
+        load_pyplot()  # what is missing is said before hours of work
     rows = list(item.compute(work))
     if not rows:
         raise InputError(f"{item.name}: the data gave no rows")
@@ -119,12 +122,8 @@ def run_item(item: Item, work: Work) -> str:
 
 def draw(item: Item, rows: Sequence[Row], path: Path) -> None:
     """The item's picture as SVG; the same rows give the same bytes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     assert item.picture is not None
+    pyplot = load_pyplot()
     style: Any = {
         "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
         "grid.color": "#e4e4e4", "axes.axisbelow": True, "legend.frameon": False, "svg.hashsalt": "pusl",

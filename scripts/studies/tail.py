@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from figures import load_pyplot
 from scipy import sparse
 
 from pusl.baselines.model import baseline_class
@@ -65,6 +66,7 @@ def main() -> int:
     parser.add_argument("--plots", type=Path, metavar="DIR", help="where DATA.svg goes (default: --work)")
     add_force(parser)
     args = parser.parse_args()
+    load_pyplot()  # what is missing is said before hours of work
     text = "\n".join(study(Path(folder), args) for folder in args.data)
     text += "\n`" + " ".join(["python scripts/studies/tail.py", *sys.argv[1:]]) + "`\n"
     print(text)
@@ -226,11 +228,7 @@ class Scorer:
 
 def draw_trade_off(rows: dict[str, dict[str, tuple[float, float, float]]], title: str, path: Path) -> None:
     """P@5 against Cov@5, the COV-PLT points joined."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
+    pyplot = load_pyplot()
     figure, axes = pyplot.subplots(figsize=(7.5, 4.5))
     line = [(100 * row["Cov"][0], 100 * row["P"][0]) for name, row in rows.items() if name.startswith("cov-plt")]
     if line:
