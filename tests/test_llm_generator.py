@@ -146,3 +146,13 @@ def test_pusl_generate_with_a_language_model(tmp_path, capfd, monkeypatch):
     assert "Traceback" not in printed.err
     assert "sk-test" not in printed.out + printed.err
     assert all(b"sk-test" not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_wrong_input_leaves_no_answers_behind(tmp_path, monkeypatch, capsys):
+    """The store is made when there is something to ask."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "items.jsonl").write_text('{"id": "a", "text": "a drone"}\n')
+    flags = ["--base-url", "http://127.0.0.1:1/v1", "--retries", "0", "--text-column", "title"]
+    assert main(["generate", "--llm", "m", "--input", "items.jsonl", "--output", "out.jsonl", "-k", "2", *flags]) == 2
+    assert "no field 'title'" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["items.jsonl"]

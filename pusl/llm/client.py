@@ -37,7 +37,7 @@ from pusl.llm.endpoint import (
 )
 from pusl.llm.prompts import KEYPHRASES_VERSIONS, Prompt, item_block, keyphrases_prompt, parse_keyphrases
 from pusl.llm.threads import run_all
-from pusl_eval.files import InputError
+from pusl_eval.files import InputError, check_output
 from pusl_eval.normalize import distinct
 
 _RETRIED = frozenset((408, 409, 425, 429))  # and every 5xx
@@ -317,9 +317,18 @@ class LLMGenerator:
     def __init__(self, settings: LLMSettings, cache: str | Path | None = None, max_chars: int = 8000) -> None:
         """`cache` is the SQLite file of answers; without it nothing is stored."""
         self.client = LLMClient(settings)
-        self.store = AnswerStore(cache) if cache is not None else None
+        self._cache = Path(cache) if cache is not None else None
+        self._stores: list[AnswerStore] = []
         self.max_chars = max_chars
-        self.close = weakref.finalize(self, _close, self.client, self.store)  # or at deletion
+        self.close = weakref.finalize(self, _close, self.client, self._stores)  # or at deletion
+        if self._cache and self._cache.exists():
+            self._open_store()  # a file of another program is refused before anything is asked
+        elif self._cache:
+            check_output(self._cache, force=True)
+
+    def _open_store(self) -> None:
+        if self._cache and not self._stores:
+            self._stores.append(AnswerStore(self._cache))
 
     def generate(self, texts: Sequence[str], k: int, **options: Any) -> list[LLMPrediction]:
         """k different keyphrases per text, in input order.
@@ -329,6 +338,8 @@ class LLMGenerator:
         if options.get("temperature") is not None:
             self.client.settings = replace(self.client.settings, temperature=options["temperature"])
         refuse_decoding(options)
+        if texts:
+            self._open_store()  # not before there is something to ask: wrong input leaves no file
         found: list[LLMPrediction | None] = [None] * len(texts)
         jobs = enumerate(texts)
         for (place, _), prediction in run_all(lambda job: self._one(job[1], k), jobs, self.client.settings.concurrency):
@@ -349,11 +360,12 @@ class LLMGenerator:
     def _ask(self, prompt: Prompt, attempt: int) -> Answer:
         settings = self.client.settings
         key = key_of(settings.model, prompt.version, settings.temperature, prompt.messages, attempt)
-        answer = self.store.answer(key) if self.store else None
+        store = self._stores[0] if self._stores else None
+        answer = store.answer(key) if store else None
         if answer is None:
             answer = self.client.ask(prompt)
-            if self.store and self.client.trusted(answer):
-                self.store.save(key, prompt, answer, settings.model, settings.endpoint)
+            if store and self.client.trusted(answer):
+                store.save(key, prompt, answer, settings.model, settings.endpoint)
         return answer
 
 
@@ -366,9 +378,9 @@ def refuse_decoding(options: Mapping[str, Any]) -> None:
             )
 
 
-def _close(client: LLMClient, store: AnswerStore | None) -> None:
+def _close(client: LLMClient, stores: Sequence[AnswerStore]) -> None:
     client.close()
-    if store:
+    for store in stores:
         store.close()
 
 

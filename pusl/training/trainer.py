@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -69,10 +70,12 @@ class KeyphraseTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader:
         """This process's share of the plan; accelerate must not see it, since it would split it again."""
         sampler = PlanSampler(self.plan, self.args.process_index, self.args.world_size)
-        return EpochLoader(
-            self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator,  # type: ignore[arg-type]
-            num_workers=self.workers, persistent_workers=self.workers > 0, pin_memory=torch.cuda.is_available(),
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "This DataLoader will create")  # the user's wish
+            return EpochLoader(
+                self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator,  # type: ignore[arg-type]
+                num_workers=self.workers, persistent_workers=self.workers > 0, pin_memory=torch.cuda.is_available(),
+            )  # fmt: skip
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Moves a batch to the device; from pinned memory the host does not wait for it."""
