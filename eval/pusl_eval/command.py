@@ -12,7 +12,7 @@ from typing import Any
 
 from pusl_eval.columns import add_columns, name_columns
 from pusl_eval.files import InputError, check_input, check_output, write_json
-from pusl_eval.flags import add_cuts, add_force, add_seed, named_files, parameters
+from pusl_eval.flags import MOST, add_cuts, add_force, add_seed, integer, named_files, parameters
 
 DESCRIPTION = """Every metric for incomplete labels, one system or several.
 
@@ -53,13 +53,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="probability with which a right label of the unbiased file was kept (default: 1)")  # fmt: skip
     add("--prior", type=float, default=0.0, metavar="ALPHA",
         help="robust prior (n_l + ALPHA)/(n + ALPHA) for propensities (default: 0, off)")  # fmt: skip
-    add("--bins", type=int, nargs="+", default=[1, 10, 100, 1000], metavar="N",
+    add("--bins", type=integer(-MOST), nargs="+", default=[1, 10, 100, 1000], metavar="N",
         help="lower edges of the bins of training frequency (default: 1 10 100 1000)")  # fmt: skip
     add("--alpha", type=float, default=0.5, metavar="X", help="recall that a label needs for αCov@k (default: 0.5)")
     add("--beta", type=float, default=2.0, metavar="X", help="weight of recall in MacroF_β@k (default: 2)")
-    add("--coverage-items", type=int, nargs="+", default=[1000], metavar="N",
+    add("--coverage-items", type=integer(-MOST), nargs="+", default=[1000], metavar="N",
         help="number of drawn items in `Cov@k (N items)` (default: 1000)")  # fmt: skip
-    add("--bootstrap", type=int, default=1000, metavar="N", help="bootstrap draws; 0: no intervals (default: 1000)")
+    add(
+        "--bootstrap",
+        type=integer(-MOST),
+        default=1000,
+        metavar="N",
+        help="bootstrap draws; 0: no intervals (default: 1000)",
+    )
     add_seed(parser)
     add_columns(parser, of="--references, --train and --unbiased")
 

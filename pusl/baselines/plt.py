@@ -25,6 +25,8 @@ from pusl.config import option
 from pusl_eval.files import InputError
 from pusl_eval.propensity import propensities
 
+LEAST_FLOAT = 1e-30  # napkinXC cannot read smaller numbers; its weights are float32
+
 
 @dataclass
 class PltConfig(TfidfConfig):
@@ -83,7 +85,7 @@ class Plt(Baseline):
             arity=self.config.arity,
             max_leaves=self.config.max_leaves,
             liblinear_c=self.config.cost,
-            weights_threshold=self.config.prune,
+            weights_threshold=self.config.prune if self.config.prune > LEAST_FLOAT else 0.0,
             ensemble=self.config.trees,
             seed=self.config.seed,
             threads=self.config.jobs,
