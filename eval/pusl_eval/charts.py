@@ -153,10 +153,10 @@ def log_log_chart(series: Series, x_label: str, y_label: str) -> str:
     def decades(values: list[float]) -> list[float]:
         return [float(i) for i in range(0, math.ceil(math.log10(max(max(values), 10)) - 1e-9) + 1)]
 
-    def power(value: float) -> str:  # 1,000, 10k, 1M: what has room beside the axis
+    def power(value: float) -> str:  # 100, 1k, 1M: what has room beside the axis
         number = 10**value
-        if number < 10_000:
-            return f"{number:,.0f}"
+        if number < 1000:
+            return f"{number:.0f}"
         return f"{number / 1000:.0f}k" if number < 1_000_000 else f"{number / 1_000_000:.0f}M"
 
     x_ticks, y_ticks = decades(xs), decades(ys)
