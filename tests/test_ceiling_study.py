@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from script_runs import run_here
 
 pytestmark = pytest.mark.slow
 
@@ -71,8 +72,9 @@ def test_the_ceiling_of_one_ranking_is_the_best_of_all_rankings(study):
 
 
 def test_the_table_and_a_second_call(tmp_path):
-    command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), "--seeds", "0", "--items", "300", "--steps", "4"]
-    first, second = (subprocess.run(command, capture_output=True, text=True, timeout=300) for _ in range(2))
+    words = ["--out", str(tmp_path), "--seeds", "0", "--items", "300", "--steps", "4"]
+    first = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=300)
+    second = run_here(SCRIPT, *words)
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
     assert "train" not in second.stderr  # the models are there

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from decoding_models import checkpoint, documents
+from script_runs import run_here
 
 from pusl.checkpoint import save_checkpoint
 from pusl_eval.files import write_rows
@@ -39,5 +40,5 @@ def test_told_and_not_told_beside_one2one(tmp_path: Path) -> None:
         (["--truth", str(tmp_path / "items.jsonl"), "--models", *models], "no item lacks a keyphrase"),
         (["--truth", str(tmp_path / "truth.jsonl"), "--models", "pusl="], "expected DIR or NAME=DIR"),
     ):
-        wrong = run(*items, *more)
+        wrong = run_here(SCRIPT, *items, *more)
         assert wrong.returncode == 2 and message in wrong.stderr and "Traceback" not in wrong.stderr

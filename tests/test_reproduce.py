@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from script_runs import run_here
 
 from pusl import KeyphraseGenerator
 from pusl.training import TrainConfig, train
@@ -35,13 +36,14 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "toy"
 
 
-def reproduce(data: Path, *more: str) -> subprocess.CompletedProcess[str]:
+def reproduce(data: Path, *more: str, here: bool = False) -> subprocess.CompletedProcess[str]:
     words = [str(data), "--out", str(data.parent / "runs"), "--seeds", "0", "--systems", *SYSTEMS]
     words += [*OTHERS_MODELS, *more]
     options = ["vocab_size=330", "batch_size=12", "patience=0", "eval_every=100"]
-    return subprocess.run(
-        [sys.executable, str(SCRIPT), *words, "--set", *options], capture_output=True, text=True, timeout=300
-    )
+    words += ["--set", *options]
+    if here:
+        return run_here(SCRIPT, *words)
+    return subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=300)
 
 
 def test_same_steps_for_everyone_and_a_second_call_uses_what_is_there(data: Path) -> None:
@@ -75,7 +77,7 @@ def test_same_steps_for_everyone_and_a_second_call_uses_what_is_there(data: Path
     assert again.returncode == 0 and (runs / "table.md").read_text() == table
     assert times == {path: path.stat().st_mtime_ns for path in runs.rglob("*.safetensors")}
 
-    other = reproduce(data, "--steps", "8")
+    other = reproduce(data, "--steps", "8", here=True)
     assert other.returncode == 2 and "--max-steps is 8, but the run in" in other.stderr
     assert "Traceback" not in other.stderr, "models of another study are not mixed in"
 
@@ -94,10 +96,9 @@ def test_stock_beam_ranks_by_probability_or_by_its_mean_per_token(tmp_path: Path
         )  # fmt: skip
 
     def stock(model: str, *more: str) -> subprocess.CompletedProcess[str]:
-        script = str(SCRIPT.with_name("stock_beam.py"))
         words = ["--model", str(tmp_path / model), "--input", str(tmp_path / "train.jsonl"), "-k", "6", "--force"]
         words += ["--output", str(tmp_path / "out.jsonl"), *more]
-        return subprocess.run([sys.executable, script, *words], capture_output=True, text=True, timeout=300)
+        return run_here(SCRIPT.with_name("stock_beam.py"), *words)
 
     nonsense = stock("one2one", "--batch-size", "0")
     assert nonsense.returncode == 2 and "--batch-size 0" in nonsense.stderr and "Traceback" not in nonsense.stderr
@@ -117,5 +118,5 @@ def test_stock_beam_ranks_by_probability_or_by_its_mean_per_token(tmp_path: Path
 
 
 def test_a_wrong_share_is_refused(data: Path) -> None:
-    found = reproduce(data, "--steps", "6", "--post-share", "1")
+    found = reproduce(data, "--steps", "6", "--post-share", "1", here=True)
     assert found.returncode == 2 and "--post-share" in found.stderr and "Traceback" not in found.stderr
