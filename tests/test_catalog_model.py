@@ -210,3 +210,12 @@ def test_calibrated_scores_are_probabilities(
     assert {score for row in kept for score in row["scores"]} == {most}
     assert main([*flags(model, items, tmp_path / "b.jsonl"), "--calibrate", str(items)]) == 2
     assert "no field 'keyphrases'" in capsys.readouterr().err
+
+
+def test_predictions_of_a_source_need_a_fused_model(
+    model: Path, items: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["--model", str(model), "--input", str(items), "--output", str(items.parent / "out.jsonl")]
+    assert main(["generate", *files, "-k", "2", "--source", f"mine={items}"]) == 2
+    assert "--source works with a fused model only" in capsys.readouterr().err
+    assert [path.name for path in items.parent.iterdir()] == [items.name]

@@ -77,6 +77,8 @@ class ModelRecipe:
         folder = Path(self.model)
         if not (folder / "pusl.json").is_file():
             raise InputError(f"{self.model}: not a PUSL model folder (no pusl.json); train one with `pusl train`")
+        if self.predictions and not is_fused(folder):
+            raise InputError(f"--source works with a fused model only, and {self.model} is not one")
         paths = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.name not in NOT_MODEL_FILES}
         if is_fused(folder):
             paths = {path for path in folder.rglob("*") if path.is_file() and path.name != "fusion.json"}
