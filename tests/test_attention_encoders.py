@@ -125,3 +125,19 @@ def test_the_depth_table_sweeps_a_pretrained_encoder(encoder: str, tmp_path: Pat
     ]
     wrong = subprocess.run([*command[:-3], str(tmp_path), "--out", str(tmp_path / "b")], capture_output=True, text=True)
     assert wrong.returncode == 2 and "cannot be read" in wrong.stderr
+
+
+@pytest.mark.parametrize("kind", [WordLabel, DocVec])
+def test_a_network_ranks_on_a_device(kind: type[WordLabel] | type[DocVec]) -> None:
+    """The simulated device refuses tensors of different places, as a GPU does."""
+    from simulated_device import simulated_device
+
+    baseline = kind(AttentionConfig(width=16, heads=2, epochs=1, batch=8, length=8))
+    baseline.fit(data())
+    texts = [row["text"] for row in ROWS[:8]]
+    numbers, scores = baseline.rank(texts, 2)
+    with simulated_device():
+        baseline._move("sim")
+        there = baseline.rank(texts, 2)
+    assert np.array_equal(numbers, there[0])
+    assert np.allclose(scores, there[1], atol=1e-5)

@@ -21,7 +21,8 @@ from tqdm.auto import tqdm
 from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_k
 from pusl.baselines.tfidf import words
-from pusl.config import option
+from pusl.config import DEVICE, option
+from pusl.devices import resolve_device
 from pusl_eval.files import InputError, read_json, write_json
 from pusl_eval.flags import SEED
 
@@ -49,6 +50,7 @@ class AttentionConfig:
     warmup: float = option(
         0.1, "slanted rates: share of the steps in which a pretrained encoder's rates rise", minimum=0
     )
+    device: str = option("auto", DEVICE)
 
 
 @dataclass
@@ -62,6 +64,7 @@ class _Neural(Baseline):
     Config = AttentionConfig
     net_name: ClassVar[str]
     net: Any
+    device: str = "cpu"
 
     tokenizer: Any = None  # of a pretrained encoder
     scratch: ClassVar[str] = "Encoder"
@@ -95,8 +98,13 @@ class _Neural(Baseline):
             shares = torch.from_numpy((data.frequencies + 0.5) / (len(data.texts) + 1)).float()
             with torch.no_grad():
                 self.net.bias.weight.copy_(torch.logit(shares)[:, None])
+            self._move(resolve_device(config.device))
             self._train(data)
         self.net.eval()
+
+    def _move(self, device: str) -> None:
+        self.device = device
+        self.net.to(device)
 
     def _train(self, data: TrainingData) -> None:
         import torch
@@ -136,10 +144,10 @@ class _Neural(Baseline):
 
         block = data.matrix[rows]
         chosen = sample_labels(np.unique(block.indices), len(data.labels), self.config.negatives, draw)
-        target = torch.from_numpy(block[:, chosen].toarray()).float()
-        logits = self.net(torch.from_numpy(ids), torch.from_numpy(chosen))  # (B, L)
+        target = torch.from_numpy(block[:, chosen].toarray()).float().to(self.device)
+        logits = self.net(torch.from_numpy(ids).to(self.device), torch.from_numpy(chosen).to(self.device))  # (B, L)
         rates = negative_rates(data.frequencies[chosen] / len(data.texts), self.config, len(data.labels))
-        logits = logits - torch.from_numpy(np.log(rates)).float()
+        logits = logits - torch.from_numpy(np.log(rates)).float().to(self.device)
         return torch.nn.functional.binary_cross_entropy_with_logits(logits, target, reduction="sum") / len(rows)
 
     def _ids(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -168,11 +176,12 @@ class _Neural(Baseline):
         parts = []
         for start in range(0, len(texts), 32):
             rows = ids[start : start + 32, : max(1, lengths[start : start + 32].max())]
+            words_of = torch.from_numpy(rows).to(self.device)
             scores = [
-                self.net(torch.from_numpy(rows), torch.arange(first, min(first + 4096, len(self.labels))))
+                self.net(words_of, torch.arange(first, min(first + 4096, len(self.labels))).to(self.device))
                 for first in range(0, len(self.labels), 4096)
             ]
-            parts.append(top_k(torch.cat(scores, dim=1).sigmoid().numpy(), k))
+            parts.append(top_k(torch.cat(scores, dim=1).sigmoid().cpu().numpy(), k))
         return np.concatenate([numbers for numbers, _ in parts]), np.concatenate([scores for _, scores in parts])
 
     def _save(self, folder: Path) -> None:
@@ -180,7 +189,8 @@ class _Neural(Baseline):
 
         write_json(folder / "vocabulary.json", {"words": list(self.vocabulary)})
         save_file(
-            {name: part.contiguous() for name, part in self.net.state_dict().items()}, folder / "model.safetensors"
+            {name: part.contiguous().cpu() for name, part in self.net.state_dict().items()},
+            folder / "model.safetensors",
         )
         if self.tokenizer is not None:
             from pusl.baselines.pretrained import save_encoder
@@ -199,6 +209,7 @@ class _Neural(Baseline):
             encoder, self.tokenizer = empty_encoder(folder / "encoder", self.config.encoder_layers)
         self.net = self._build(len(stored), encoder)
         self.net.load_state_dict(load_file(folder / "model.safetensors"))
+        self._move(resolve_device("auto"))  # the machine that trained it may have had another
         self.net.eval()
 
 
