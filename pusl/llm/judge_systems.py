@@ -13,7 +13,7 @@ from typing import Any
 
 from pusl.llm.endpoint import LLMSettings
 from pusl.llm.judge_job import JudgeOptions, prepare
-from pusl.llm.judging import cache_path, judged, people_scores, summary_path
+from pusl.llm.judging import beside, cache_path, judged, people_scores, summary_path
 from pusl_eval.files import InputError, Row, check_output, write_json, write_rows
 
 
@@ -27,7 +27,7 @@ def output_of(output: str | Path, system: str) -> Path:
     if "/" in system:
         raise InputError(f"--predictions {system}=...: a system's name is part of a file name; write it without '/'")
     stem, dot, suffix = path.name.partition(".")
-    return path.with_name(f"{stem}.{system}{dot}{suffix}")
+    return beside(path, f"{stem}.{system}{dot}{suffix}")
 
 
 def judge_systems(

@@ -189,12 +189,19 @@ def summary_path(output: str | Path, summary: str | Path | None = None) -> Path:
     """
     output = Path(output)
     stem = output.name.removesuffix(".gz").rpartition(".")[0] or output.name
-    return Path(summary) if summary is not None else output.with_name(f"{stem}.summary.json")
+    return Path(summary) if summary is not None else beside(output, f"{stem}.summary.json")
 
 
 def cache_path(output: str | Path, cache: str | Path | None = None) -> Path:
     """The path of the stored answers: one file per folder, so that all systems in it share verdicts."""
-    return Path(cache) if cache is not None else Path(output).with_name("llm_answers.sqlite")
+    return Path(cache) if cache is not None else beside(output, "llm_answers.sqlite")
+
+
+def beside(output: str | Path, name: str) -> Path:
+    """A file in the folder of the output."""
+    if not Path(output).name:
+        raise InputError(f"{output}: is a directory; expected a file name to write")
+    return Path(output).with_name(name)
 
 
 def _ask_all(job: Job, judge_: Judge, progress: bool) -> tuple[Verdicts, list[str]]:
