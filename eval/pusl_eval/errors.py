@@ -40,6 +40,9 @@ def needs_extra(what: str, package: str, extra: str) -> InputError:
     )
 
 
+NO_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a CPU and on a GPU
+
+
 def exit_code(command: Callable[[], int | None], name: str) -> int:
     """Runs a command. What the user can fix becomes one or two lines on stderr, never a traceback."""
     for name_of_stream in ("stdout", "stderr"):
@@ -69,6 +72,11 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
         return 1
     except MemoryError as error:
         _say(f"{name}: out of memory{f' ({error})' if str(error) else ''}; nothing was left half-written")
+        return 1
+    except RuntimeError as error:
+        if not any(words in str(error) for words in NO_MEMORY):
+            raise
+        _say(f"{name}: out of memory; nothing was left half-written. Ask for less at once")
         return 1
     except OSError as error:
         where = shown(error.filename)

@@ -6,15 +6,15 @@ trained; transformers loads the weights. A base model is named if it is on the H
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pusl import paradigms
+from pusl.checkpoint import read_meta
 from pusl.fusion.folder import is_fused, read_fused
 from pusl_eval.budgets import budget
-from pusl_eval.files import InputError, open_atomic
+from pusl_eval.files import InputError, open_atomic, read_json
 
 METRIC_TEXT = {"F1@O": "F1@O", "B@mu": "B@μ", "B@2mu": "B@2μ", "K@2mu": "#K@2μ"}
 PLACEHOLDER = "DIR"  # stands for the model's name in the lines that load it, until it is pushed
@@ -75,7 +75,7 @@ def render_fused_card(folder: str | Path) -> str:
     """The card of a fused model, from its pusl.json and fusion.json."""
     meta = read_fused(folder)
     path = Path(folder) / "fusion.json"
-    report = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    report = read_json(path) if path.is_file() else {}
     names = ", ".join(source["name"] for source in meta["sources"])
     percent = report.get("percent", {})
     scores = {name: value / 100 for name, value in percent.get("fused", {}).items()}
@@ -148,7 +148,7 @@ def card_for_push(folder: str | Path, repository: str, more: Mapping[str, Any]) 
     elif is_fused(folder):
         text = render_fused_card(folder)
     else:
-        meta = json.loads((Path(folder) / "pusl.json").read_text(encoding="utf-8"))
+        meta = read_meta(folder)
         data = metadata(meta["paradigm"], base=str(meta.get("base_model", "")), scores=meta.get("dev") or {})
         text = f"---\n{data}\n---\n\n# Keyphrase model ({meta['paradigm']})\n\n" + _use(10)
     for line in ("--model {} ", 'from_pretrained("{}")'):
