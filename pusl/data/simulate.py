@@ -33,6 +33,9 @@ MANIFEST = "simulation.json"
 FIRST_DAY, TEST_DAY, DAYS = datetime.date(2025, 1, 1), 273, 365
 
 
+MOST_BRANDS = 100_000  # their names have two or three syllables and are all different
+
+
 @dataclass(frozen=True)
 class SimulateConfig:
     """Settings of a simulated catalog."""
@@ -79,6 +82,8 @@ class SimulateConfig:
             )
         if self.types is not None and self.types > len(product_types()):
             raise InputError(f"'types' is {self.types}; at most {len(product_types())} are known")
+        if self.brands is not None and self.brands > MOST_BRANDS:
+            raise InputError(f"'brands' is {self.brands}; at most {MOST_BRANDS:,} names can be invented")
         return self
 
 
