@@ -22,7 +22,7 @@ from pusl import paradigms
 from pusl.config import option
 from pusl.training.record import RESUME_COMMAND
 from pusl_eval.budgets import budget
-from pusl_eval.files import InputError, write_json
+from pusl_eval.files import InputError, check_folder, write_json
 from pusl_eval.flags import SEED
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class DemoConfig:
 
 def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False) -> dict[str, Any]:
     """Runs the whole job in `out` and returns the content of `metrics.json`."""
+    check_folder(out)
     config, out = config or DemoConfig(), Path(out)
     _prepare(out, config, force)
     began = time.perf_counter()
@@ -124,7 +125,8 @@ def _train_all(out: Path, config: DemoConfig) -> None:
             raise
     for name, code in codes.items():
         if code:
-            raise RuntimeError(f"training {SYSTEMS[name]} ended with exit code {code}; see {out / 'models'}")
+            reason = f"training {SYSTEMS[name]} ended with exit code {code}; see {out / 'models'}"
+            raise InputError(reason) if code == 2 else RuntimeError(reason)
 
 
 def _train_command(name: str, out: Path, config: DemoConfig) -> list[str]:

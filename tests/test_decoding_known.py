@@ -84,7 +84,7 @@ def test_a_search_is_as_wide_as_what_is_known(strategy: str, monkeypatch: pytest
         widths.append((beams, len(texts)))
         return search_phrases(engine, texts, *args, beams=beams, **more)
 
-    monkeypatch.setattr("pusl.decoding.generator.search_phrases", spy)
+    monkeypatch.setattr("pusl.decoding.engines.search_phrases", spy)
     generator = KeyphraseGenerator(checkpoint("pusl"))
     known = [[], ["drone"], [f"red {i}" for i in range(12)], ["lamp"], [f"blue {i}" for i in range(300)]]
     found = generator.generate(documents(5), 3, known=known, strategy=strategy)

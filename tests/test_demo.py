@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pusl.demo import DemoConfig, _spread, demo
+from pusl.demo import DemoConfig, _spread, demo, outcome
 from pusl_eval.files import InputError
 
 pytestmark = pytest.mark.slow
@@ -48,15 +48,14 @@ def test_layout(folder: Path) -> None:
 
 
 def test_a_finished_demo_is_not_overwritten_but_an_unfinished_one_goes_on(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path,
 ) -> None:
     with pytest.raises(InputError, match="finished demo"):
         demo(folder, SMALL)
     models = {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
     (folder / "report.html").unlink()
     (folder / "predictions" / "pusl.jsonl").unlink()
-    demo(folder, SMALL)
-    shown = capsys.readouterr().out
+    shown = outcome(folder, SMALL, demo(folder, SMALL))
     assert "#K@" in shown and "One2Seq" in shown and "which only a simulation knows" in shown
     assert models == {path: path.stat().st_mtime_ns for path in folder.rglob("model.safetensors")}
 

@@ -6,6 +6,8 @@ import builtins
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from fake_endpoint import FakeEndpoint
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[1] / "scripts" / "bench"
 STOPPED = 99
+FRESH = "PUSL_FRESH_PROCESS"
 VOLATILE = {"timings", "started", "updated", "seconds", "usage", "hardware", "created"}  # differ between any two runs
 WRITES = ("replace", "rename", "link", "unlink", "mkdir", "fsync", "rmdir")
 
@@ -164,7 +167,13 @@ def test_judge(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_train(bench: Any, tmp_path: Path) -> None:
-    """The finishing phase at every write point."""
+    """The finishing phase at every write point, in a fresh process: autograd's threads do not survive a fork."""
+    if FRESH not in os.environ:
+        test = f"{Path(__file__)}::test_train"
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
+        done = subprocess.run(command, env={**os.environ, FRESH: "1"}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:]
+        return
     line = "train --model scratch:tiny --vocab-size 300 --batch-size 8 --max-steps 2 --eval-every 1 --dev-items 2"
     line += " --max-source-length 16 --max-target-length 16 --max-phrase-tokens 4 --train {train} --dev {dev} --out out"
     words = filled(bench, line)

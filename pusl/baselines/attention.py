@@ -73,6 +73,8 @@ class _Neural(Baseline):
         from pusl.baselines import attention_net
 
         if encoder is None:
+            if self.config.width % self.config.heads:
+                raise InputError(f"--width {self.config.width} must be a multiple of --heads {self.config.heads}")
             encoder = getattr(attention_net, self.scratch)(known + 2, self.config)
         return getattr(attention_net, self.net_name)(encoder, len(self.labels), self.config)
 

@@ -25,7 +25,8 @@ def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Itera
     out = Path(out)
     _check_folder(out, manifest, force)
     about: dict[str, Any] = {}
-    shared = out.exists() and any(out.iterdir())
+    fixed = out.is_symlink() or out.resolve() == Path.cwd()  # a rename would replace the link, or fail
+    shared = out.exists() and (fixed or any(out.iterdir()))
     with staging_folder(out / "new" if shared else out) as work:
         yield work, about
         about["files"] = sorted(path.name for path in work.iterdir())

@@ -200,7 +200,7 @@ def answer_all(settings: Mapping[str, Any], questions: BinaryIO, answers: Binary
             send({"error": str(error), "kind": "input"})
         except Exception as error:
             if ends_process(error):  # a CUDA error that stays: another process answers this question
-                print(f"pusl: the device is lost ({_where(error)}); the model process ends", file=sys.stderr)
+                sys.stderr.write(f"pusl: the device is lost ({_where(error)}); the model process ends\n")
                 return
             send({"error": _where(error), "kind": "internal"})
 
