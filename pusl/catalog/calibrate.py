@@ -42,7 +42,11 @@ def learned_curve(
     if not predictions.exists():
         generate(os.fspath(references), str(predictions))
     found = [one for one in read_predictions(predictions) if one.id in known]
-    curve = Calibration.fit(*hits(found, [known[one.id] for one in found]))
+    try:
+        curve = Calibration.fit(*hits(found, [known[one.id] for one in found]))
+    except InputError:  # nothing can be learned from these predictions, now or later
+        predictions.unlink()
+        raise
     curve.save(kept)
     predictions.unlink()
     return curve
