@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from pusl.config import option
-from pusl_eval.files import read_json, write_json
+from pusl_eval.files import InputError, read_json, write_json
 from pusl_eval.flags import SEED
 from pusl_eval.normalize import normalize
 
@@ -26,6 +26,9 @@ def words(text: str) -> list[str]:
     ['saltash', 'cornwall', '1827']
     """
     return WORD.findall(normalize(text))
+
+
+MOST_WORDS = 20  # of a sequence that is a feature
 
 
 @dataclass
@@ -45,6 +48,8 @@ class Tfidf:
     """
 
     def __init__(self, ngrams: int = 1, min_count: int = 1) -> None:
+        if ngrams > MOST_WORDS:
+            raise InputError(f"--ngrams {ngrams}: word sequences have at most {MOST_WORDS} words")
         self.ngrams, self.min_count = ngrams, min_count
         self.vocabulary: dict[str, int] = {}
         self.idf = np.zeros(0, np.float32)  # (V,)
