@@ -72,6 +72,8 @@ class _Neural(Baseline):
     def _build(self, known: int, encoder: Any = None) -> Any:
         from pusl.baselines import attention_net
 
+        if not self.config.dropout < 1:
+            raise InputError(f"--dropout {self.config.dropout:g} must be below 1")
         if encoder is None:
             if self.config.width % self.config.heads:
                 raise InputError(f"--width {self.config.width} must be a multiple of --heads {self.config.heads}")
