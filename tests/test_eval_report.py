@@ -147,6 +147,15 @@ def test_curves_end_where_the_longest_list_ends(files: dict[str, Path]) -> None:
     assert " at 6<" in page and " at 7<" not in page
 
 
+def test_tables_say_whose_f1_at_o_is_cut(files: dict[str, Path]) -> None:
+    page = build(files)
+    observed = page.split("Percent, except #K")[1]
+    assert "F1@O is too low for lazy:" in observed, "one phrase given, two references"
+    rows = [json.loads(line) for line in files["lazy"].read_text().splitlines()]
+    jsonl(files["lazy"], [{**row, "exhausted": True} for row in rows])
+    assert "F1@O is too low" not in build(files), "a system that has no more to give is not cut"
+
+
 def test_same_input_gives_the_same_bytes(files: dict[str, Path]) -> None:
     assert build(files) == build(files)
 

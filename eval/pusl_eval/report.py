@@ -191,8 +191,17 @@ def _summary(heading: str, results: Results, middle: int, double: int, mu: float
     return (
         f'<h2>{escape(heading)}</h2>{verdict}<div class="scroll"><table><thead><tr><th>system</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
-        '<p class="soft">Percent, except #K (distinct phrases given). Small: 95% bootstrap interval over items.</p>'
+        '<p class="soft">Percent, except #K (distinct phrases given). Small: 95% bootstrap interval over items.'
+        f"{_cut_note(results)}</p>"
     )
+
+
+def _cut_note(results: Results) -> str:
+    """Whose F1@O is too low, because lists end before the item's number of references."""
+    short = [name for name, result in results.items() if result["provenance"]["short_lists"]["O"]]
+    if not short:
+        return ""
+    return f" F1@O is too low for {escape(', '.join(short))}: some lists hold fewer phrases than the item has labels."
 
 
 def _every_metric(results: Results, k: int) -> str:
