@@ -178,7 +178,8 @@ def test_rank_weights_from_files(tmp_path):
     rows = '{"keyphrase": "A", "weights": [1, 0.5]}\n{"keyphrase": "b", "weights": [4]}\n'
     for name, text in (
         ("w.jsonl", rows), ("w.txt", "A\t1\t0.5\nb\t4\n"), ("w.csv", 'keyphrase,weights\nA,"[1, 0.5]"\nb,4\n'),
-        ("w2.csv", "keyphrase,weights\nA,1|0.5\nb,4\n"),
+        ("w2.csv", "keyphrase,weights\nA,1|0.5\nb,4\n"), ("w.tsv", "A\t1\t0.5\nb\t4\n"),
+        ("w2.tsv", "keyphrase\tweights\nA\t1|0.5\nb\t4\n"),
     ):  # fmt: skip
         (tmp_path / name).write_text(text)
         scores = evaluate(references, predictions, k=[2], rank_weights=tmp_path / name)["scores"]["all"]
@@ -190,6 +191,16 @@ def test_rank_weights_from_files(tmp_path):
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError, match=name):
             evaluate(references, predictions, k=[2], rank_weights=tmp_path / name)
+
+
+def test_weights_in_a_tsv_file_need_no_header(tmp_path):
+    for name, text in (("plain.tsv", "a\t3\n"), ("head.tsv", "keyphrase\tweight\nA\t3\n"), ("empty.tsv", "")):
+        (tmp_path / name).write_text(text)
+    for name in ("plain.tsv", "head.tsv"):
+        found = evaluate({"1": ["a"]}, {"1": ["a"]}, k=[2], weights=tmp_path / name, bootstrap=0)
+        assert found["scores"]["all"]["weighted P@2"] == 1.5, name
+    with pytest.raises(InputError, match="no weights"):
+        evaluate({"1": ["a"]}, {"1": ["a"]}, k=[2], weights=tmp_path / "empty.tsv")
 
 
 def test_a_metric_says_what_it_needs():

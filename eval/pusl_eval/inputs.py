@@ -159,7 +159,7 @@ def load_phrases(source: str | Path | Iterable[str], what: str) -> Iterator[str]
 
 
 def load_weights(source: str | Path | Mapping[str, float], vocabulary: Vocabulary) -> dict[int, float]:
-    """Weight by phrase id. A file has the columns `keyphrase` and `weight`; other endings: phrase TAB weight."""
+    """Weight by phrase id. A file has the columns `keyphrase` and `weight`, or lines of phrase TAB weight."""
     found = {
         vocabulary[phrase]: _number(weight, f"{where}: the weight of {phrase!r}")
         for where, phrase, weight in _weight_rows(source, "weight")
@@ -199,14 +199,13 @@ def _weight_rows(source: str | Path | Mapping[str, Any], column: str) -> Iterato
     if not isinstance(source, (str, Path)):
         yield from ((column, phrase, weight) for phrase, weight in source.items())
         return
-    try:
-        kind = kind_of(source)
-    except InputError:
+    kind = _weights_kind(source)
+    if kind == "lines":
         for line, text in read_lines(source):
             if text.strip():
                 parts = text.rsplit("\t", 1) if column == "weight" else text.split("\t")
                 if len(parts) < 2:
-                    raise InputError(f"{source}:{line}: expected a phrase, a tab and a {column}") from None
+                    raise InputError(f"{source}:{line}: expected a phrase, a tab and a {column}")
                 yield f"{source}:{line}", parts[0], parts[1] if column == "weight" else parts[1:]
         return
     for line, row in read_rows(source):
@@ -217,6 +216,16 @@ def _weight_rows(source: str | Path | Mapping[str, Any], column: str) -> Iterato
         if column == "weights" and kind in ("csv", "tsv"):
             value = value.strip(" []").replace("|", ",").split(",")
         yield f"{source}:{line}", row["keyphrase"], value
+
+
+def _weights_kind(source: str | Path) -> str:
+    """The file's kind; `lines` for phrase TAB weight, which a .tsv file without the header `keyphrase` holds too."""
+    try:
+        kind = kind_of(source)
+    except InputError:
+        return "lines"
+    first = next((text for _, text in read_lines(source)), "") if kind == "tsv" else ""
+    return "lines" if kind == "tsv" and "keyphrase" not in first.split("\t") else kind
 
 
 def _reference_chunks(source: Source, progress: bool, texts: bool = False) -> Iterator[_Chunk]:
