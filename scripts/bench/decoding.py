@@ -11,7 +11,8 @@ closing mark's logits are widened and phrases are cut at four tokens: two to fou
     beam            One2One: `generate(num_beams=10)` and our search, fp32 and int8
 
 `--device cuda` measures one GPU instead (decoding_device.py): ours in fp32, tf32 and bf16, `generate` in bf16, eager
-and compiled with a static cache, and CTranslate2 in float16, as a table ready to paste.
+and compiled with a static cache, and CTranslate2 in float16, as a table ready to paste. `--sets device` prints that
+table for the CPU.
 
 Printed: items/s (best round), the ratio to `generate`, seconds of processor time per item, and the share
 of items whose tokens are exactly those of `generate`.
@@ -332,7 +333,7 @@ def main() -> None:
     """Runs the chosen shapes and sets and prints one table each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=["t5-small:64"], help="SHAPE:INPUT, e.g. t5-base:256 tiny:32")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=["greedy"])
+    parser.add_argument("--sets", nargs="+", choices=[*SETS, "device"], default=["greedy"])
     parser.add_argument("--engines", nargs="+", help="only these; the first is the yardstick")
     parser.add_argument("--device", default="cpu", help="cpu, or cuda, cuda:1, mps: one GPU (default: cpu)")
     parser.add_argument("--items", type=int, default=128)
@@ -342,7 +343,7 @@ def main() -> None:
     parser.add_argument("--universe", type=int, default=1_000_000, help="phrases of the closed universe")
     parser.add_argument("--json", type=Path, help="also write the rows here")
     args = parser.parse_args()
-    if args.device != "cpu":
+    if args.device != "cpu" or "device" in args.sets:
         from decoding_device import bench_device
 
         from pusl_eval.files import InputError

@@ -1,12 +1,13 @@
 """python scripts/bench/decoding.py --device cuda
 
 Decoding speed on one GPU, as a table ready to paste: random weights, k = 10, phrases of two to four tokens.
+`--device cpu --sets device` prints the same table for the CPU, to see it work.
 
     pusl PRECISION       Algorithm 1 on the device engine, in fp32, tf32 and bf16
     beam PRECISION       the default strategy, one phrase search with 12 beams
     generate bf16        Hugging Face `generate` with Algorithm 1 as a logits processor, batch 64
-    generate bf16 static the same with a static cache, which transformers compiles
-    ctranslate2 float16  the same number of tokens (it takes no custom rule), where it is installed
+    generate bf16 static the same with a static cache; on a GPU transformers compiles it
+    ctranslate2 float16  the same number of tokens (it takes no custom rule), if installed; on a CPU float32, int8
 
 An engine that fails is a row with its reason. `same` is the share of items whose tokens are those of fp32.
 """
@@ -22,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peak_memory
 import torch
 from decoding import CAP, SHAPES, build_model, importable, make_texts, marks
 
@@ -78,15 +80,18 @@ def stock(model: Any, ids: Any, static: bool) -> Run:
     return run
 
 
-def ctranslate2(model: Any, tokens: int, folder: Path) -> Run:
-    """CTranslate2 in float16, made to write as many tokens."""
+def ctranslate2(model: Any, precision: str, tokens: int, folder: Path, device: str) -> Run:
+    """CTranslate2, made to write as many tokens."""
     import json
 
     import ctranslate2 as engine
     from decoding import convert
 
     convert(model.float().cpu(), folder)
-    translator = engine.Translator(str(folder / "ct2"), device="cuda", compute_type="float16")
+    kind, _, number = device.partition(":")
+    translator = engine.Translator(
+        str(folder / "ct2"), device=kind, device_index=int(number or 0), compute_type=precision
+    )
     pieces = json.loads((folder / "ct2" / "shared_vocabulary.json").read_text())
 
     def run(texts: list[list[int]]) -> list[Any]:
@@ -103,26 +108,29 @@ def engines(device: str) -> list[str]:
     """The names of what can run here."""
     names = ["pusl fp32", "pusl tf32", "pusl bf16", "beam fp32", "beam tf32", "beam bf16"]
     names += ["generate bf16", "generate bf16 static"]
-    if device.startswith("cuda") and importable("ctranslate2"):
-        names.append("ctranslate2 float16")
+    if importable("ctranslate2"):
+        names += {"cuda": ["ctranslate2 float16"], "cpu": ["ctranslate2 float32", "ctranslate2 int8"]}.get(
+            device.partition(":")[0], []
+        )
     return names if device.startswith("cuda") else [name for name in names if "tf32" not in name]
 
 
-def measure(run: Run, texts: list[list[int]], rounds: int, device: str) -> tuple[list[Any], float, float]:
-    """Results, the best round's seconds, and peak memory in MiB. The first two rounds warm up."""
-    cuda = device.startswith("cuda")
+def measure(run: Run, texts: list[list[int]], rounds: int, device: str) -> tuple[list[Any], float]:
+    """Results and the best round's seconds. The first two rounds warm up."""
     result, best = [], float("inf")
     for turn in range(rounds + 2):
-        if cuda:
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
+        _wait(device)
         begun = time.perf_counter()
         result = run(texts)
-        if cuda:
-            torch.cuda.synchronize()
+        _wait(device)
         if turn > 1:
             best = min(best, time.perf_counter() - begun)
-    return result, best, torch.cuda.max_memory_allocated() / 2**20 if cuda else float("nan")
+    return result, best
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
 
 
 def make(name: str, shape: str, device: str, tokens: int, folder: Path) -> Run:
@@ -131,7 +139,7 @@ def make(name: str, shape: str, device: str, tokens: int, folder: Path) -> Run:
     ids = marks(SHAPES[shape][-1])
     kind, _, rest = name.partition(" ")
     if kind == "ctranslate2":
-        return ctranslate2(model, tokens, folder)
+        return ctranslate2(model, rest, tokens, folder, device)
     return stock(model, ids, rest.endswith("static")) if kind == "generate" else ours(model, ids, rest, kind == "beam")
 
 
@@ -149,10 +157,14 @@ def bench_device(args: argparse.Namespace) -> None:
         first: dict[str, list[Any]] = {}
         tokens = args.tokens
         for engine in args.engines or engines(device):
+            foreign = engine.startswith("ctranslate2") and device.startswith("cuda")
             with tempfile.TemporaryDirectory() as folder:
                 try:
+                    peak_memory.restart(device)
+                    held = peak_memory.taken(device) if foreign else 0.0
                     run = make(engine, shape, device, tokens, Path(folder))
-                    result, seconds, memory = measure(run, texts, args.rounds, device)
+                    result, seconds = measure(run, texts, args.rounds, device)
+                    memory = peak_memory.taken(device) - held if foreign else peak_memory.peak(device)
                 except Exception as error:
                     reason = next(iter(str(error).splitlines()), type(error).__name__)
                     print(f"| {engine} | failed: {reason[:90]} | | |", flush=True)
@@ -161,8 +173,7 @@ def bench_device(args: argparse.Namespace) -> None:
             whole = first.setdefault(kind, result)
             same = sum(a == b for a, b in zip(result, whole, strict=True)) / len(result)
             shown = "" if engine.startswith("ctranslate2") else f"{same:.1%}"
-            used = f"{memory:,.0f}" if memory == memory else ""
-            print(f"| {engine} | {len(texts) / seconds:,.1f} | {used} | {shown} |", flush=True)
+            print(f"| {engine} | {len(texts) / seconds:,.1f} | {peak_memory.shown(memory)} | {shown} |", flush=True)
             if kind == "greedy" and not engine.startswith("ctranslate2"):
                 tokens = round(sum(len(phrase) + 2 for found in result for phrase in found) / len(result))
             del run

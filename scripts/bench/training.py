@@ -10,7 +10,7 @@ weights  with --model FOLDER: PUSL from pretrained weights, as before 2026-11-18
 memory   private memory while a file of 1,000,000 items is read, planned and batched.              goal: flat
 
 `--device cuda` measures one GPU instead (training_device.py): ours in fp32, tf32, bf16 and compiled, and the plain way,
-as a table ready to paste. It needs no file.
+as a table ready to paste. It needs no file. `--device cpu` prints that table for a tiny model on the CPU.
 """
 
 from __future__ import annotations
@@ -53,12 +53,15 @@ def main() -> None:
         "--device", help="cuda, cuda:1, mps or cpu: one table of speeds there instead of the parts below"
     )
     parser.add_argument(
-        "--items", type=int, default=4000, help="items of the simulated catalog that --device trains on"
+        "--items", type=int, help="items of the simulated catalog that --device trains on (4000, on a CPU 400)"
     )
+    parser.add_argument("--engines", nargs="+", metavar="ROW", help="with --device only these, e.g. 'pusl bf16'")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), help="default: all that can run")
     parser.add_argument("--model", help="folder of a pretrained T5 checkpoint, for the part `weights`")
     parser.add_argument("--rows", type=int, default=8, help="items a step of the part `weights`")
-    parser.add_argument("--shape", help="tiny, mini or small (default); with --device t5-small, t5-base (default), ...")
+    parser.add_argument(
+        "--shape", help="tiny, mini or small (default); with --device tiny, t5-small, t5-base (default), ..."
+    )
     parser.add_argument("--vocab-size", type=int, default=32000)
     parser.add_argument("--steps", type=int, default=8, help="optimizer steps of each trainer")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of the One2One comparison")

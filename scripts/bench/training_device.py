@@ -1,6 +1,7 @@
 """python scripts/bench/training.py --device cuda
 
 Training speed on one GPU, as a table ready to paste: a random T5, PUSL targets of a simulated catalog, AdamW.
+`--device cpu` prints the same table for the CPU, by default with a tiny model.
 
     pusl PRECISION        our batches and our loss, in fp32, tf32 and bf16 (autocast, float32 weights)
     pusl bf16 compiled    the same through torch.compile
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import peak_memory
 import torch
 from transformers import DataCollatorForSeq2Seq, T5Config, T5ForConditionalGeneration
 
@@ -34,6 +36,7 @@ from pusl.training.data import PreparedData, prepare
 from pusl.training.objective import IGNORED, with_loss
 
 ROWS, RATE = 32, 2e-4
+WARM, WARM_COMPILED = 3, 12  # steps that are not timed; a compiled model is compiled again for its first other lengths
 SHAPES = {  # d_model, d_kv, heads, d_ff, layers
     "tiny": (64, 16, 4, 128, 2),
     "t5-small": (512, 64, 8, 2048, 6),
@@ -112,13 +115,14 @@ def summed_loss(model: Any, batch: dict[str, Any], plain: bool) -> Any:
     )
 
 
-def measure(name: str, data: Data, shape: str, device: str, steps: int) -> tuple[float, float, float]:
-    """Items/s, peak MiB and the first loss of one row of the table."""
+def measure(name: str, data: Data, shape: str, device: str, steps: int) -> tuple[float, float]:
+    """Items/s and the first loss of one row of the table."""
     kind, precision, *rest = name.split()
     plain, cuda = kind == "plain", device.startswith("cuda")
     model = build(shape, data, device)
     model = model if plain else with_loss(model)
     model.train()
+    warm = WARM_COMPILED if rest else WARM
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, fused=cuda)
     run = torch.compile(model) if rest else model
     half = torch.autocast(device.partition(":")[0], torch.bfloat16) if precision == "bf16" else contextlib.nullcontext()
@@ -139,9 +143,9 @@ def measure(name: str, data: Data, shape: str, device: str, steps: int) -> tuple
         with torch.no_grad():
             start = float(forward(first))
         seen, begun, count = 0, 0.0, 0
-        while count < steps + 3:
+        while count < steps + warm:
             for batch, items in made():
-                if count == 3:  # the first three warm up
+                if count == warm:
                     _wait(cuda)
                     begun, seen = time.perf_counter(), 0
                 loss = forward(batch)
@@ -150,11 +154,10 @@ def measure(name: str, data: Data, shape: str, device: str, steps: int) -> tuple
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 seen, count = seen + items, count + 1
-                if count == steps + 3:
+                if count == steps + warm:
                     break
         _wait(cuda)
-    seconds = time.perf_counter() - begun
-    return seen / seconds, torch.cuda.max_memory_allocated() / 2**20 if cuda else float("nan"), start
+    return seen / (time.perf_counter() - begun), start
 
 
 def _wait(cuda: bool) -> None:
@@ -175,21 +178,20 @@ def bench_device(args: argparse.Namespace) -> None:
     """Prints the table."""
     device = resolve_device(args.device)
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
-    shape = args.shape or "t5-base"
+    shape = args.shape or ("tiny" if device == "cpu" else "t5-base")
     with tempfile.TemporaryDirectory() as folder:
-        data = Data(Path(folder), args.items, args.data)
+        data = Data(Path(folder), args.items or (400 if device == "cpu" else 4000), args.data)
         print(f"\n{shape}, {ROWS} items a batch, {args.steps} steps; {name}, torch {torch.__version__}\n")
         print("| training | items/s | peak MiB | loss |\n|---|---|---|---|", flush=True)
-        for row in rows(device):
-            if device.startswith("cuda"):
-                torch.cuda.reset_peak_memory_stats()
+        for row in args.engines or rows(device):
+            peak_memory.restart(device)
             try:
-                speed, memory, loss = measure(row, data, shape, device, args.steps)
+                speed, loss = measure(row, data, shape, device, args.steps)
             except Exception as error:
                 reason = next(iter(str(error).splitlines()), type(error).__name__)
                 print(f"| {row} | failed: {reason[:90]} | | |", flush=True)
             else:
-                shown = f"{memory:,.0f}" if memory == memory else ""
-                print(f"| {row} | {speed:,.1f} | {shown} | {loss:.4f} |", flush=True)
+                memory = peak_memory.shown(peak_memory.peak(device))
+                print(f"| {row} | {speed:,.1f} | {memory} | {loss:.4f} |", flush=True)
             gc.collect()
             torch._dynamo.reset()
