@@ -1,8 +1,9 @@
-"""`pusl evaluate` is `python -m pusl_eval` under another name."""
+"""`pusl evaluate` is `python -m pusl_eval` under another name, with datasets besides."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,64 @@ def test_the_same_flags(capsys):
             program(argv)
         assert stop.value.code == 0
         texts.append(capsys.readouterr().out.partition("options:")[2])
-    assert texts[0] == texts[1] != ""
+    own = re.search(r"  --dataset DIR .*(?:\n {10,}.*)*\n", texts[0])
+    assert texts[0].replace(own.group(), "") == texts[1] != ""
+
+
+def test_scores_as_a_dataset(files, capsys):
+    import datasets
+
+    rows = [json.loads(line) for line in Path("test.jsonl").read_text().splitlines()]
+    write_rows("grouped.jsonl", [{**row, "group": "ab"[n % 2]} for n, row in enumerate(rows)])
+    files[1] = "grouped.jsonl"
+    more = ["--train", "test.jsonl", "--output", "m.json", "--dataset", "scores"]
+    assert main(["evaluate", *files, *more]) == 0
+    metrics = json.loads(Path("m.json").read_text())
+    saved = datasets.load_from_disk("scores")
+    assert saved.column_names == ["system", "group", "metric", "value", "low", "high"]
+    assert set(saved["system"]) == {"predictions"}
+    assert {"all", "narrow", "diverse", "group:a", "group:b", "bin:1-9"} <= set(saved["group"])
+    for place, scores, spans in (
+        ("all", metrics["scores"]["all"], metrics["intervals"]["all"]),
+        ("group:b", metrics["groups"]["b"], metrics["intervals"]["groups"]["b"]),
+    ):
+        of = [row for row in saved if row["group"] == place]
+        assert {row["metric"]: row["value"] for row in of} == scores
+        spanned = {row["metric"]: [row["low"], row["high"]] for row in of if row["low"] is not None}
+        assert spanned == {metric: span for metric, span in spans.items() if span} != {}
+    assert (
+        main(["evaluate", *files, *more[:-2], "--force", "--dataset", "scores", "--predictions", "b=test.jsonl"]) == 0
+    )
+    both = datasets.load_from_disk("scores").to_pandas()
+    assert set(both["system"]) == {"predictions", "b"} and (both[both["metric"] == "R@6"]["value"].dropna() == 1).all()
+    capsys.readouterr()
+    for flags, message in (
+        (["--dataset", "scores"], "--dataset scores: exists already; pass --force to overwrite it"),
+        (["--dataset", "test.jsonl", "--force"], "--dataset test.jsonl: exists and is not a dataset"),
+        (["--dataset", "new", "--output", "new"], "--dataset new: would replace --output new; name another folder"),
+        (["--dataset", "scores", "--output", "scores/m.json", "--force"], "would replace --output scores/m.json"),
+    ):
+        assert main(["evaluate", *files, *flags]) == 2
+        error, out = capsys.readouterr()[::-1]
+        assert message in error and error.count("\n") == 1 and not out, (flags, error)
+    assert not Path("new").exists() and datasets.load_from_disk("scores").num_rows == len(both)
+
+
+def test_rows_for_a_frame():
+    from pusl import compare, evaluate
+
+    truth = {"a": ["hat", "cap"], "b": ["coat"]}
+    one = evaluate(truth, truth, k=[2])
+    assert {
+        "system": "predictions",
+        "group": "all",
+        "metric": "R@2",
+        "value": 1.0,
+        "low": 1.0,
+        "high": 1.0,
+    } in one.rows()
+    two = compare(truth, {"x": truth, "y": {"a": [], "b": []}}, k=[2])
+    assert two.rows() == [*two.evaluations["x"].rows("x"), *two.evaluations["y"].rows("y")]
 
 
 def test_bad_input(files, capsys):

@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pusl_eval.columns import add_columns, name_columns
 from pusl_eval.files import InputError, check_input, check_output, write_json
 from pusl_eval.flags import MOST, add_cuts, add_force, add_seed, integer, named_files, parameters
+
+if TYPE_CHECKING:
+    from pusl_eval.evaluation import Evaluation
 
 DESCRIPTION = """Every metric for incomplete labels, one system or several.
 
@@ -71,7 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Scores, prints and writes."""
+    """The command."""
+    score(args)
+
+
+def score(args: argparse.Namespace) -> dict[str, Evaluation]:
+    """Scores, prints and writes. The metrics by system."""
     name_columns(args, ("references", "train", "unbiased"))
     systems = named_files(args.predictions)
     sources = [args.references, *systems.values(), args.train, args.universe, args.label_space, args.weights]
@@ -94,11 +102,15 @@ def run(args: argparse.Namespace) -> None:
     settings["propensity_parameters"] = parameters(args.propensity_parameters)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     if len(systems) == 1:
-        result = evaluate(args.references, next(iter(systems.values())), args.k, **settings)
+        ((name, file),) = systems.items()
+        result = evaluate(args.references, file, args.k, **settings)
         text, document = f"{result.verdict()}\n\n{result.table(color)}", dict(result)
+        found = {name: result}
     else:
         compared = compare(args.references, systems, args.k, **settings)
         text, document = f"{compared.verdict()}\n\n{compared.table(color)}", dict(compared)
+        found = compared.evaluations
     if args.output:
         write_json(args.output, document, args.force)
     print(text)
+    return found

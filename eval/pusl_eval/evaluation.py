@@ -30,6 +30,7 @@ from pusl_eval.inputs import Source
 from pusl_eval.matching import BLANK, Ints, Ragged, Vocabulary
 from pusl_eval.presence import kinds_of
 from pusl_eval.schema import Comparison, Gap, Metrics, Pair
+from pusl_eval.score_rows import ScoreRow, score_rows
 from pusl_eval.settings import Settings
 from pusl_eval.significance import intervals, paired
 from pusl_eval.tallies import LONGEST_CUT, Gains, tally
@@ -55,6 +56,10 @@ class Evaluation(dict[str, Any]):
 
         return metrics_table(self, color)
 
+    def rows(self, system: str = "predictions") -> list[ScoreRow]:
+        """One row per group and metric, e.g. for `pandas.DataFrame(result.rows())`."""
+        return score_rows({system: self})
+
     def verdict(self) -> str:
         """What the scores say, in two or three plain sentences."""
         from pusl_eval.verdict import verdict
@@ -72,6 +77,10 @@ class Compared(dict[str, Any]):
         from pusl_eval.table import comparison_table
 
         return comparison_table(self, color)
+
+    def rows(self) -> list[ScoreRow]:
+        """One row per system, group and metric, e.g. for `pandas.DataFrame(compared.rows())`."""
+        return score_rows(self["systems"])
 
     def verdict(self) -> str:
         """Who is ahead, how sure that is, what it costs and what to do next, in two or three plain sentences."""

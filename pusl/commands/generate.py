@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dataset:
         from pusl.data.hf_datasets import check_dataset_folder
 
-        check_dataset_folder(args.dataset, args.force)
+        check_dataset_folder(args.dataset, args.force, args.output)
     return resumable(args.output, lambda: _generate(args))
 
 

@@ -1,9 +1,9 @@
-"""A Hugging Face dataset, from a folder or the hub -> examples; predictions -> a dataset's folder."""
+"""A Hugging Face dataset, from a folder or the hub -> examples; predictions and scores -> a dataset's folder."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,11 @@ def _load_all(source: str, config_name: str | None, streaming: bool) -> Any:
     return loaded
 
 
-def check_dataset_folder(folder: str | Path, force: bool) -> None:
-    """An InputError unless a dataset may be written there."""
+def check_dataset_folder(folder: str | Path, force: bool, output: str | Path | None = None) -> None:
+    """An InputError unless a dataset may be written there, beside the command's other output."""
     folder = Path(folder)
+    if output and folder.absolute() in (Path(output).absolute(), *Path(output).absolute().parents):
+        raise InputError(f"--dataset {folder}: would replace --output {output}; name another folder")
     if folder.exists() and not (folder / "dataset_info.json").is_file():
         raise InputError(f"--dataset {folder}: exists and is not a dataset; name a new folder")
     if folder.exists() and not force:
@@ -117,6 +119,18 @@ def save_predictions(predictions: str | Path, folder: str | Path) -> None:
     with tempfile.TemporaryDirectory() as cache, folder_atomic(folder) as staging:
         made = datasets.Dataset.from_generator(rows, features=datasets.Features(kinds), cache_dir=cache)
         made.save_to_disk(str(staging))
+
+
+def save_scores(rows: Iterable[Mapping[str, Any]], folder: str | Path) -> None:
+    """Rows of `pusl_eval.score_rows` -> a folder for `datasets.load_from_disk`, whole or not at all."""
+    import datasets
+
+    number = datasets.Value("float64")
+    kinds = {name: datasets.Value("string") for name in ("system", "group", "metric")}
+    kinds |= {name: number for name in ("value", "low", "high")}
+    datasets.disable_progress_bars()
+    with folder_atomic(folder) as staging:
+        datasets.Dataset.from_list([*rows], features=datasets.Features(kinds)).save_to_disk(str(staging))
 
 
 def _class_names(dataset: Any, column: str) -> list[str] | None:
