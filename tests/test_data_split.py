@@ -183,6 +183,8 @@ def test_count_sets_out_of_the_training_part(tmp_path, source):
     assert out.isdisjoint(e.text for e in [*train, *test, *load(tmp_path / "out", "dev")])
     assert out | {e.text for e in train} == {e.text for e in load(tmp_path / "plain", "train")}
     assert about["sizes"]["train"] == plain["sizes"]["train"] - 24
+    few = SplitConfig(seed=4, count_sets="train", count_size=0.001, every_count=True)
+    assert split([source], tmp_path / "few", few)["sizes"]["train"] == plain["sizes"]["train"] - 8, "one of each"
     with pytest.raises(InputError, match="leaves nothing to train on"):
         split([source], tmp_path / "none", SplitConfig(count_sets="train", count_size=1000))
 

@@ -251,6 +251,7 @@ def take_out_by_count(train: list[Example], config: SplitConfig) -> tuple[list[E
     taken: set[str] = set()
     for count, texts in sorted(by_count.items()):
         wanted = int(size) if size >= 1 else round(size * len(texts))
+        wanted = max(wanted, int(config.every_count))  # a small share of few items is still a file
         taken.update(texts[index] for index in _permutation(len(texts), config.seed, count)[:wanted])
     if len(taken) == len(units):
         raise InputError(f"--count-sets train: --count-size {size:g} leaves nothing to train on ({len(train)} items)")

@@ -19,7 +19,7 @@ def draw(rows: Sequence[Row], figure: Any) -> None:
     axes.plot([row["trees"] for row in forest], [row["nDCG@5"] for row in forest], marker="o", label="fastxml")
     for number, row in enumerate(row for row in rows if row["system"] != "fastxml"):
         axes.axhline(row["nDCG@5"], color=f"C{number + 1}", linewidth=1, linestyle="--", label=str(row["system"]))
-    axes.set(xlabel="trees", ylabel="nDCG@5 (%)")
+    axes.set(xlabel="trees", ylabel="nDCG@5 (%)", xticks=[row["trees"] for row in forest])
     axes.legend()
 
 
