@@ -59,7 +59,8 @@ def render_card(record: Mapping[str, Any]) -> str:
         lines += [
             "## Dev scores of this model\n",
             f"Step {int(best['step'])}, at most {config['dev_items']} items of `{Path(config['dev']).name}`, chosen by "
-            f"{METRIC_TEXT[config['metric']]}. They chose the model, so they are too good: score it on a test file.\n",
+            f"{METRIC_TEXT[config['metric']]}. They chose the model, so they are too good: score it on a test file. "
+            f"F1@O is of lists of {k} phrases (2μ), a lower bound.\n",
             "| " + " | ".join(METRIC_TEXT.values()) + " |\n" + "|---" * len(METRIC_TEXT) + "|",
             "| " + " | ".join(_number(name, best.get(name)) for name in METRIC_TEXT) + " |\n",
         ]

@@ -87,7 +87,7 @@ class TrainConfig(Columns):
     seed: int = option(0, SEED, minimum=0)
     eval_every: int | None = option(None, "steps between dev scores (default: ten per run)", minimum=1)
     dev_items: int = option(500, "most dev items scored during training", minimum=1)
-    metric: str = option("B@2mu", "dev metric that chooses the best model", METRICS)
+    metric: str = option("B@2mu", "dev metric that chooses the best model; F1@O sees 2μ phrases only", METRICS)
     patience: int = option(3, "stop after this many dev scores without a better one; 0 never stops", minimum=0)
     save_every: int | None = option(None, "steps between checkpoints for --resume (default: --eval-every)", minimum=1)
     log_every: int = option(10, "steps between points of the loss curve", minimum=1)
