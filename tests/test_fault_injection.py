@@ -86,9 +86,18 @@ def without_volatile(value: Any) -> Any:
 
 
 def stop_everywhere(
-    bench: Any, work: Path, words: list[str], again: list[str] | None = None, most: int = 25, tail: int = 0
+    bench: Any,
+    work: Path,
+    words: list[str],
+    again: list[str] | None = None,
+    most: int = 25,
+    tail: int = 0,
+    fill: Callable[[Path], None] = lambda _: None,
 ) -> int:
-    """Stops at every write (at `most` of them, evenly spread, and the last `tail`); returns how many were tried."""
+    """Stops at every write (at `most` of them, evenly spread, and the last `tail`); returns how many were tried.
+
+    `fill` puts into the working folder what is there before.
+    """
     _, runner, _ = bench
     log = work / "count"
 
@@ -104,6 +113,7 @@ def stop_everywhere(
 
     expected = work / "expected"
     expected.mkdir()
+    fill(expected)
     done = run(expected, words, 0)
     assert done.code == 0, done.stderr
     total = int(log.read_text())
@@ -113,6 +123,7 @@ def stop_everywhere(
     for number in points:
         folder = work / f"stopped-{number}"
         folder.mkdir()
+        fill(folder)
         stopped = run(folder, words, number)
         assert stopped.code == STOPPED, f"write {number} of {total}: {stopped.stderr[-500:]}"
         if {name: value for name, value in content(folder).items() if ".tmp" not in name} == whole:
@@ -153,17 +164,27 @@ def filled(bench: Any, line: str) -> list[str]:
 
 @pytest.mark.parametrize("name", LINES)
 def test_a_command_that_was_killed_is_run_again(bench: Any, tmp_path: Path, name: str) -> None:
-    words = filled(bench, LINES[name])
-    again = [*words, "--force"] if name == "baseline" else None  # it makes two things, a model and predictions
-    assert stop_everywhere(bench, tmp_path, words, again, most=12) >= 3
+    assert stop_everywhere(bench, tmp_path, filled(bench, LINES[name]), most=12, tail=8) >= 3
 
 
-def test_judge(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["split", "simulate"])
+def test_a_folder_that_holds_other_files(bench: Any, tmp_path: Path, name: str) -> None:
+    """Files are moved in one by one there; the rerun needs no --force."""
+
+    def fill(folder: Path) -> None:
+        (folder / "out").mkdir()
+        (folder / "out" / "mine.txt").write_text("mine")
+
+    stop_everywhere(bench, tmp_path, filled(bench, LINES[name]), most=8, tail=16, fill=fill)
+
+
+@pytest.mark.parametrize("systems", ["{predictions}", "A={predictions} B={test}"], ids=["one", "several"])
+def test_judge(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, systems: str) -> None:
     monkeypatch.setenv("FAULT_KEY", "k")
     with FakeEndpoint() as endpoint:
-        line = "judge --references {test} --predictions {predictions} --output out.jsonl --consistency 0 --model m"
+        line = f"judge --references {{test}} --predictions {systems} --output out.jsonl --consistency 0 --model m"
         line += f" --base-url {endpoint.url} --key-variable FAULT_KEY --quiet"
-        stop_everywhere(bench, tmp_path, filled(bench, line), most=14)
+        stop_everywhere(bench, tmp_path, filled(bench, line), most=8, tail=16)
 
 
 def test_train(bench: Any, tmp_path: Path) -> None:

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 
 from pusl_eval.errors import exit_code
-from pusl_eval.files import InputError, check_input, check_output, claimed, folder_atomic, open_atomic, read_json
+from pusl_eval.files import (
+    InputError,
+    Journal,
+    check_input,
+    check_output,
+    check_outputs,
+    claimed,
+    folder_atomic,
+    open_atomic,
+    read_json,
+    written_together,
+)
 
 WRITER = """
 import sys, time
@@ -90,6 +101,79 @@ def test_other_targets_do_not_disturb(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="another command"), claimed(tmp_path / "s"), claimed(tmp_path / "s"):
         pass
     assert sorted(os.listdir(tmp_path)) == sorted(["a", "a.b", f"{long}1", f"{long}2", "é" * 120])
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing after it runs in the command."""
+
+
+def put_and_die(monkeypatch: pytest.MonkeyPatch, targets: list[Path], renames: int, content: str = "first") -> None:
+    """Writes the targets together, and dies after so many of them have been put in place."""
+    left, plain = renames, os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        nonlocal left
+        if Path(target) in targets:
+            if not left:
+                raise Killed
+            left -= 1
+        plain(source, target)
+
+    with monkeypatch.context() as patch, contextlib.suppress(Killed):
+        patch.setattr(os, "replace", replace)
+        with written_together(targets) as places:
+            for place in places:
+                place.write_text(content)
+
+
+def test_the_same_command_finishes_several_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [tmp_path / name for name in ("out.jsonl", "out\udcff.json", "sub/c.json")]
+    for renames in range(len(targets)):
+        put_and_die(monkeypatch, targets, renames)
+        assert sum(path.exists() for path in targets) == renames
+        check_outputs(targets)
+        with written_together(targets) as places:
+            for place in places:
+                place.write_text("second")
+        assert [path.read_text() for path in targets] == ["second"] * 3
+        assert len(os.listdir(tmp_path)) == 3, "no journal stays"
+        with pytest.raises(InputError, match="exists already"):
+            check_outputs(targets)
+        for path in targets:
+            path.unlink()
+
+
+def test_what_was_touched_after_the_kill_is_not_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [tmp_path / name for name in ("a", "b", "c")]
+    put_and_die(monkeypatch, targets, 1)
+    assert not targets[0].exists(), "the first stands for the whole and comes last"
+    targets[2].write_text("mine")
+    with pytest.raises(InputError, match="c: exists already"):
+        check_outputs(targets)
+    with pytest.raises(InputError, match="c: exists already"), written_together(targets) as places:
+        for place in places:
+            place.write_text("second")
+    assert targets[2].read_text() == "mine" and not targets[1].exists()
+
+
+def test_a_killed_runs_other_files_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another kill, and a rerun that makes fewer files: nothing of the first two stays."""
+    targets = [tmp_path / name for name in ("a", "b", "c")]
+    put_and_die(monkeypatch, targets, 2)
+    put_and_die(monkeypatch, targets, 1, "second")
+    assert [path.name for path in Journal(targets[0]).owned()] == ["b", "c"]
+    with written_together(targets[:2]) as places:
+        for place in places:
+            place.write_text("third")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"] and targets[1].read_text() == "third"
+
+
+def test_a_damaged_journal_owns_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("mine")
+    for content in ("{", "[]", '{"a": 1}', '{"a": [[1, 2, 3], null]}'):
+        (tmp_path / ".a.unfinished").write_text(content)
+        with pytest.raises(InputError, match="exists already"):
+            check_outputs([tmp_path / "a"])
 
 
 def test_files_get_the_permissions_of_the_umask(tmp_path: Path) -> None:

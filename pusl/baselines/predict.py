@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from pusl.baselines.label_matrix import read_training
 from pusl.baselines.model import Baseline, baseline_class, check_new_folder, load_baseline, save_baseline
 from pusl.examples import Columns, Example, read_examples
-from pusl_eval.files import InputError, Row, check_input, check_output, write_rows
+from pusl_eval.files import InputError, Journal, Row, check_input, check_output, write_rows, written_together
 
 log = logging.getLogger(__name__)
 CHUNK = 2048  # items ranked at once; limits memory
@@ -48,10 +48,12 @@ def run_baseline(
     for path in (train, input):
         if path is not None:
             check_input(path)
+    targets = [path for path in (output, save) if path is not None]
+    journal = Journal(targets[0])
     if output is not None:
-        check_output(output, force)
+        check_output(output, force or journal.owns(output))
     if save is not None:
-        check_new_folder(save, force)
+        check_new_folder(save, force or journal.owns(save))
 
     if model_folder is not None:
         model = load_baseline(model_folder, name)
@@ -63,11 +65,12 @@ def run_baseline(
         model.fit(data)
         spent = time.monotonic() - start
         log.info(f"{name}: {len(data.texts):,} items, {len(data.labels):,} labels, {spent:.1f} s")
+    with written_together(targets, force) as places:
         if save is not None:
-            save_baseline(save, name, model, force)
-    if input is not None and output is not None:
-        items = read_examples(input, columns=columns, labeled=False)
-        write_rows(output, prediction_rows(model, items, k), force)
+            save_baseline(places[-1], name, model)
+        if input is not None and output is not None:
+            items = read_examples(input, columns=columns, labeled=False)
+            write_rows(places[0], prediction_rows(model, items, k))
     return model
 
 

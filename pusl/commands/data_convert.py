@@ -92,13 +92,16 @@ def run(args: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from pusl.data.hf_datasets import split_files
-    from pusl_eval.files import check_output
+    from pusl_eval.files import check_outputs, written_together
 
     files = split_files(args.source, args.to, config.config_name)
-    for path in files.values():
-        check_output(path, args.force)
-    for split, path in files.items():
-        report = convert(args.source, path, replace(config, split=split, format="hf"), columns, args.force)
+    check_outputs(list(files.values()), args.force)
+    with written_together(list(files.values()), args.force) as places:
+        reports = [
+            convert(args.source, place, replace(config, split=split, format="hf"), columns)
+            for split, place in zip(files, places, strict=True)
+        ]
+    for path, report in zip(files.values(), reports, strict=True):
         _print_report(args.source, path, report)
 
 

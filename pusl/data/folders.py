@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.files import InputError, check_folder, staging_folder, write_json
+from pusl_eval.files import InputError, Journal, check_folder, put_together, same_path, staging_folder, write_json
 
 
 @contextlib.contextmanager
@@ -17,15 +17,15 @@ def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Itera
     """Yields (a folder to write into, a dict for the manifest); at the end the files stand in `out`.
 
     The manifest is a JSON file that says how the folder was made and lists its `files`. A new folder
-    appears at once, by a rename. Where `out` holds files already, the new ones are moved in one by one, the
-    manifest last: that needs `force` if one of them, or the manifest, would be overwritten, and files
+    appears at once, by a rename. Where `out` holds files already, the new ones are moved in one by one: that needs
+    `force` if one of them, or the manifest, would be overwritten and is not what a killed run left there. Files
     of the earlier manifest are removed (a test file of an earlier split would hold texts that are in the
     training file now). Other files are left alone.
     """
     out = Path(out)
     _check_folder(out, manifest, force)
     about: dict[str, Any] = {}
-    fixed = out.is_symlink() or out.resolve() == Path.cwd()  # a rename would replace the link, or fail
+    fixed = out.is_symlink() or same_path(out, ".")  # a rename would replace the link, or fail
     shared = out.exists() and (fixed or any(out.iterdir()))
     with staging_folder(out / "new" if shared else out) as work:
         yield work, about
@@ -39,20 +39,18 @@ def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Itera
 
 def _check_folder(out: Path, manifest: str, force: bool) -> None:
     check_folder(out)
-    if (out / manifest).exists() and not force:
+    if (out / manifest).exists() and not force and not Journal(out / manifest).owns(out / manifest):
         raise InputError(f"{out}: holds results already ({manifest}); pass --force to overwrite them")
 
 
 def _move_files(work: Path, out: Path, manifest: str, force: bool) -> None:
     names = [path.name for path in work.iterdir()]
-    standing = sorted(name for name in names if (out / name).exists())
-    if standing and not force:
-        raise InputError(f"{out / standing[0]}: exists already; pass --force to overwrite it")
-    stale = set()
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        stale = {Path(name).name for name in json.loads((out / manifest).read_text())["files"]}
+    stale: set[str] = set()
+    if force:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            stale = {Path(name).name for name in json.loads((out / manifest).read_text())["files"]}
     for name in stale.difference(names):
         with contextlib.suppress(OSError):
             (out / name).unlink()
-    for name in sorted(names, key=lambda name: name == manifest):  # the manifest last: it says "complete"
-        os.replace(work / name, out / name)
+    # The manifest says "complete", so it comes first here and is moved last.
+    put_together({out / name: work / name for name in sorted(names, key=lambda name: name != manifest)}, force)

@@ -13,8 +13,8 @@ from typing import Any
 
 from pusl.llm.endpoint import LLMSettings
 from pusl.llm.judge_job import JudgeOptions, prepare
-from pusl.llm.judging import beside, cache_path, judged, people_scores, summary_path
-from pusl_eval.files import InputError, Row, check_output, write_json, write_rows
+from pusl.llm.judging import beside, cache_path, check_apart, judged, people_scores, summary_path
+from pusl_eval.files import InputError, Row, check_output, check_outputs, write_json, write_rows, written_together
 
 
 def output_of(output: str | Path, system: str) -> Path:
@@ -33,27 +33,33 @@ def output_of(output: str | Path, system: str) -> Path:
 def judge_systems(
     references: str | Path, predictions: Mapping[str, str], output: str | Path, settings: LLMSettings, *,
     options: JudgeOptions, summary: str | Path | None = None, cache: str | Path | None = None, force: bool = False,
-    **files: Any,
+    universe: str | Path | None = None, train: str | Path | None = None, gold: str | Path | None = None,
+    progress: bool = False,
 ) -> Row:  # fmt: skip
     """Judges every system; returns {"systems": {name: summary}}, which stands beside OUTPUT."""
-    whole, cache = summary_path(output, summary), cache_path(output, cache)
-    outputs = {name: output_of(output, name) for name in predictions}
-    for path in (whole, *outputs.values(), *map(summary_path, outputs.values())):
-        check_output(path, force)
+    cache = cache_path(output, cache)
+    targets = [summary_path(output, summary)]
+    for name in predictions:
+        targets += [output_of(output, name), summary_path(output_of(output, name))]
+    files: dict[str, Any] = {"references": references, "predictions": None, "universe": universe, "train": train}
+    files["gold"] = gold
+    check_apart((*targets, cache), {**files, **{f"predictions {name}": path for name, path in predictions.items()}})
+    check_outputs(targets, force)
     found: dict[str, Row] = {}
     rows: dict[str, list[Row]] = {}
     left = settings
     for name, given in predictions.items():  # nothing is written before the last one is judged
         found[name], rows[name] = judged(
-            references, given, outputs[name], left, options=options, cache=cache, force=force, **files
+            {**files, "predictions": given}, left, cache, options=options, progress=progress
         )
         if left.max_cost is not None:  # one budget for all
             left = dataclasses.replace(left, max_cost=max(0.0, left.max_cost - (found[name]["usage"]["cost_usd"] or 0)))
-    for name, path in outputs.items():
-        write_rows(path, rows[name], force)
-        write_json(summary_path(path), found[name], force)
     result: Row = {"systems": found}
-    write_json(whole, result, force)
+    with written_together(targets, force) as (whole, *places):
+        for name, verdicts, scores in zip(predictions, places[::2], places[1::2], strict=True):
+            write_rows(verdicts, rows[name])
+            write_json(scores, found[name])
+        write_json(whole, result)
     return result
 
 

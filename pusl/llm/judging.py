@@ -6,9 +6,10 @@ ones are asked for. So a second run makes no request, and a killed run continues
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from pusl import __version__
 from pusl.llm.answers import AnswerStore, Verdict, key_of
@@ -17,7 +18,7 @@ from pusl.llm.endpoint import EndpointError, LLMSettings, RequestFailed, estimat
 from pusl.llm.judge_job import Job, JudgeOptions, Question, prepare
 from pusl.llm.prompts import JUDGE_VERSIONS, Prompt, judge_prompt, one_line, parse_verdicts
 from pusl.llm.threads import run_all
-from pusl_eval.files import InputError, Row, check_output, read_json, write_json, write_rows
+from pusl_eval.files import InputError, Row, check_outputs, same_path, write_json, write_rows, written_together
 from pusl_eval.inputs import fingerprint
 from pusl_eval.judge import JudgedItem, agreement, judge_scores
 from pusl_eval.normalize import normalize
@@ -96,37 +97,36 @@ def judge(
     (default: OUTPUT with the suffix .summary.json). Raises EndpointError if the endpoint fails or the budget is used
     up; then nothing is written, and the same call continues later.
     """
-    result, rows = judged(
-        references, predictions, output, settings, options=options, universe=universe, train=train, gold=gold,
-        cache=cache, summary=summary, force=force, progress=progress,
-    )  # fmt: skip
-    write_json(summary_path(output, summary), result, force=True)  # `judged` has checked that it may be replaced
-    write_rows(output, rows, force)
+    targets = (Path(output), summary_path(output, summary))
+    cache = cache_path(output, cache)
+    files = {"references": references, "predictions": predictions, "universe": universe, "train": train, "gold": gold}
+    check_apart((*targets, cache), files)
+    check_outputs(targets, force)
+    result, rows = judged(files, settings, cache, options=options, progress=progress)
+    with written_together(targets, force) as (verdicts, scores):
+        write_rows(verdicts, rows)
+        write_json(scores, result)
     return result
 
 
-def judged(
-    references: str | Path, predictions: str | Path | None, output: str | Path, settings: LLMSettings, *,
-    options: JudgeOptions | None = None, universe: str | Path | None = None, train: str | Path | None = None,
-    gold: str | Path | None = None, cache: str | Path | None = None, summary: str | Path | None = None,
-    force: bool = False, progress: bool = False,
-) -> tuple[Row, list[Row]]:  # fmt: skip
-    """The summary and the rows that `judge` writes; only answers are stored yet."""
-    options = options or JudgeOptions()
-    output, summary, cache = Path(output), summary_path(output, summary), cache_path(output, cache)
-    sources = {"references": references, "predictions": predictions, "universe": universe, "train": train, "gold": gold}
-    files = {name: Path(path) for name, path in sources.items() if path is not None}
-    for path in (output, summary, cache):
+def check_apart(outputs: Iterable[Path], files: Mapping[str, str | Path | None]) -> None:
+    """An InputError if an output is one of the input files (name of the flag -> path)."""
+    for path in outputs:
         for name, source in files.items():
-            if path.resolve() == source.resolve():
+            if source is not None and same_path(path, source):
                 raise InputError(f"{path}: is the --{name} file; write to another one")
-    check_output(output, force)
-    # The output is written last. A summary without it was left by a run that was killed between the two.
-    check_output(summary, force or (not output.exists() and _is_summary(summary, settings)))
-    job = prepare(references, predictions, options, universe, train, gold)
+
+
+def judged(
+    files: Mapping[str, Any], settings: LLMSettings, cache: Path, *, options: JudgeOptions | None = None,
+    progress: bool = False,
+) -> tuple[Row, list[Row]]:  # fmt: skip
+    """The summary and the rows that `judge` writes; only answers are stored yet. `files`: arguments of `prepare`."""
+    options = options or JudgeOptions()
+    job = prepare(options=options, **files)
     # With --skip-failed several bad items in a row must not look like an endpoint that is down.
     patience = 25 if options.skip_failed else 3
-    with AnswerStore(cache) as store, LLMClient(settings, patience) as client:
+    with LLMClient(settings, patience) as client, AnswerStore(cache) as store:
         judge_ = Judge(client, store, options.per_request, options.retry_unanswered)
         verdicts, failures = _ask_all(job, judge_, progress)
     client.check_rejections()
@@ -138,19 +138,9 @@ def judged(
         )
     result = summarize(job, verdicts, client, options)
     result["counts"]["n_failed_requests"] = len(failures)
-    result["provenance"]["files"] = {name: fingerprint(path) for name, path in files.items()}
+    given = {name: path for name, path in files.items() if path is not None}
+    result["provenance"]["files"] = {name: fingerprint(path) for name, path in given.items()}
     return result, list(_output_rows(job, verdicts))
-
-
-def _is_summary(path: Path, settings: LLMSettings) -> bool:
-    """Whether the file is a summary that this model's judge wrote."""
-    try:
-        provenance = read_json(path).get("provenance")
-    except InputError:
-        return False
-    return isinstance(provenance, dict) and (provenance.get("model"), provenance.get("prompt")) == (
-        settings.model, JUDGE_VERSIONS[settings.prompt],
-    )  # fmt: skip
 
 
 def plan(

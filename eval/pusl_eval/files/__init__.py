@@ -3,7 +3,8 @@
 One reader and one writer for every file the project touches: JSONL, CSV, TSV and Parquet, plain or
 gzipped, local or behind a URL. Modules, from the bottom up: `storage` (paths, URLs, folders), `temporaries`
 (hidden names and locks), `atomic` (write beside, then rename), `digests`, `lines` (unpacking, encoding, the line
-limit), one codec per kind (`jsonl`, `tables`, `parquet`), and `rows`, which picks the codec.
+limit), one codec per kind (`jsonl`, `tables`, `parquet`), `rows`, which picks the codec, and `together` (several
+outputs of one command).
 """
 
 from pusl_eval.errors import InputError
@@ -13,9 +14,10 @@ from pusl_eval.files.jsonl import read_json
 from pusl_eval.files.lines import MAX_LINE, Dialect, is_encodable, read_lines
 from pusl_eval.files.reader import Batch, Reader, Record, Row, type_name
 from pusl_eval.files.rows import PREDICTION_FIELDS, open_reader, read_rows, write_rows, write_stream
-from pusl_eval.files.storage import check_folder, check_input, check_output, is_url, kind_of, make_folder
+from pusl_eval.files.storage import check_folder, check_input, check_output, is_url, kind_of, make_folder, same_path
 from pusl_eval.files.tables import split_list
 from pusl_eval.files.temporaries import claimed, locked_folder
+from pusl_eval.files.together import Journal, check_outputs, put_together, written_together
 
 __all__ = [
     "MAX_LINE",
@@ -23,12 +25,14 @@ __all__ = [
     "Batch",
     "Dialect",
     "InputError",
+    "Journal",
     "Reader",
     "Record",
     "Row",
     "check_folder",
     "check_input",
     "check_output",
+    "check_outputs",
     "claimed",
     "file_digest",
     "folder_atomic",
@@ -40,9 +44,11 @@ __all__ = [
     "make_folder",
     "open_atomic",
     "open_reader",
+    "put_together",
     "read_json",
     "read_lines",
     "read_rows",
+    "same_path",
     "sample_by_hash",
     "split_list",
     "staging_folder",
@@ -52,4 +58,5 @@ __all__ = [
     "write_json",
     "write_rows",
     "write_stream",
+    "written_together",
 ]

@@ -108,10 +108,15 @@ def folder_atomic(target: str | Path, wait: bool = False) -> Iterator[Path]:
     """
     with staging_folder(target, wait) as folder:
         yield folder
-        if os.path.isdir(target):
-            old = temporary_name(target)
-            os.replace(target, old)
-            os.replace(folder, target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.replace(folder, target)
+        replace_folder(folder, target)
+
+
+def replace_folder(folder: str | Path, target: str | Path) -> None:
+    """Renames a finished folder; one that is there already makes way."""
+    if not os.path.isdir(target):
+        os.replace(folder, target)
+        return
+    old = temporary_name(target)
+    os.replace(target, old)
+    os.replace(folder, target)
+    shutil.rmtree(old, ignore_errors=True)

@@ -63,6 +63,11 @@ def plain_path(path: str | os.PathLike[str]) -> str:
     return text if is_url(text) else os.path.abspath(text)
 
 
+def same_path(one: str | Path, other: str | Path) -> bool:
+    """Whether two names lead to the same place. Links that go in circles do not: `Path.resolve` would raise."""
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
 def check_input(path: str | Path) -> Path:
     """The path if it is a readable local file, else an InputError that says what it is instead."""
     path = Path(path)

@@ -35,10 +35,15 @@ def temporary_name(target: str | Path) -> Path:
     >>> name.parent.name, name.name[:9], name.suffix
     ('out', '.a.jsonl.', '.tmp')
     """
-    return Path(target).with_name(f"{_start(target)}{time.time_ns():016x}{secrets.token_hex(4)}.tmp")
+    return Path(target).with_name(f"{hidden_start(target)}{time.time_ns():016x}{secrets.token_hex(4)}.tmp")
 
 
-def _start(target: str | Path) -> str:
+def hidden_start(target: str | Path) -> str:
+    """How the names of hidden files for `target` begin.
+
+    >>> hidden_start("out/a.jsonl")
+    '.a.jsonl.'
+    """
     name = os.fsencode(Path(target).name)
     if len(name) > LONGEST_START:  # a file name may have at most 255 bytes
         name = name[:LONGEST_START] + b"." + hashlib.sha256(name).hexdigest()[:8].encode()
@@ -56,7 +61,7 @@ def temporary(target: str | Path, folder: bool = False, wait: bool = False) -> I
         _look_around(target, path, wait)
         yield path
     finally:
-        _remove(path)
+        remove(path)
         os.close(handle)
 
 
@@ -96,7 +101,7 @@ def _new(target: str | Path, folder: bool) -> tuple[Path, int]:
 
 def _look_around(target: str | Path, own: Path, wait: bool) -> None:
     """Removes temporaries of dead commands; refuses, or waits for, a command that began before this one."""
-    start = _start(target)
+    start = hidden_start(target)
     for name in sorted(os.listdir(own.parent)):
         if name == own.name or not name.startswith(start) or not _STAMP.fullmatch(name[len(start) :]):
             continue
@@ -108,7 +113,7 @@ def _look_around(target: str | Path, own: Path, wait: bool) -> None:
         try:
             mine = _lock(handle, wait=wait and name < own.name)
             if mine:
-                _remove(other)
+                remove(other)
             elif mine is False and name < own.name:
                 raise InputError(f"{shown(target)}: another command is writing it; wait for it or name another output")
         finally:
@@ -128,7 +133,8 @@ def _lock(handle: int, wait: bool = False) -> bool | None:
     return True
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Removes a file or a folder; what cannot be removed stays."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
