@@ -13,6 +13,7 @@ from scipy import sparse
 
 from pusl.baselines.label_matrix import label_matrix, read_training
 from pusl.baselines.model import BASELINES, baseline_class, load_baseline, save_baseline, top_k, top_sparse
+from pusl.baselines.parallel import run_parallel
 from pusl.baselines.tfidf import Tfidf
 from pusl.cli import main
 from pusl_eval.files import InputError, write_rows
@@ -192,6 +193,21 @@ def test_a_failed_save_leaves_nothing(files: Path, tmp_path: Path, monkeypatch: 
     with pytest.raises(ZeroDivisionError):
         save_baseline(tmp_path / "m", "frequency", model)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_not_finite_are_refused(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they are inside of trees."""
+    nothing, broken = np.zeros(1, int), sparse.csr_matrix([[np.nan]])
+    tree = import_module("pusl.baselines.fastxml").Tree(nothing, nothing, nothing, broken, broken)
+    monkeypatch.setattr("pusl.baselines.fastxml.grow_tree", lambda *_: tree)
+    model = baseline_class("fastxml")(baseline_class("fastxml").Config(jobs=1, trees=1))
+    with pytest.raises(InputError, match="not finite"):
+        model.fit(read_training(files / "train.jsonl"))
+
+
+def test_other_processes_follow_the_same_rules_for_numbers() -> None:
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError):
+        list(run_parallel(np.exp, [(1e9,), (1e9,)], jobs=2))
 
 
 def test_label_matrix_of_nothing() -> None:

@@ -19,6 +19,7 @@ from pusl.cli import main
 GOOD = b"".join(
     json.dumps({"id": f"a{n}", "text": f"text {n}", "keyphrases": [f"k{n}", "x"]}).encode() + b"\n" for n in range(40)
 )
+LINK = object()  # a link that points to itself
 ZIPPED = gzip.compress(GOOD)
 
 
@@ -43,6 +44,7 @@ FILES = {
     "surrogate.jsonl": (GOOD + b'{"id": "bad", "text": "\\ud800", "keyphrases": []}\n', "surrogate pair"),
     "folder.jsonl": (None, "is a directory; expected a file"),
     "missing.jsonl": (False, "no such file"),
+    "circle.jsonl": (LINK, "no such file"),
     "items.xls": (GOOD, "unknown file ending"),
     "bad.parquet": (GOOD, "not a readable Parquet file"),
     "quote.csv": (b'id,text,keyphrases\n1,"never closed,a\n', "not valid CSV"),
@@ -62,6 +64,8 @@ def test_bad_files(tmp_path, capsys, monkeypatch, command, name):
     content, words = FILES[name]
     if content is None:
         (tmp_path / name).mkdir()
+    elif content is LINK:
+        (tmp_path / name).symlink_to(tmp_path / name)
     elif content is not False:
         (tmp_path / name).write_bytes(content)
     before = os.listdir()
@@ -71,6 +75,13 @@ def test_bad_files(tmp_path, capsys, monkeypatch, command, name):
         assert words in error
     assert name in error and "Traceback" not in error and error.count("\n") <= 2 and len(error) < 600
     assert os.listdir() == before
+
+
+def test_group_with_a_link_that_points_to_itself(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("circle.jsonl").symlink_to("circle.jsonl")
+    assert main(["data", "group", "circle.jsonl", "--out", "out.jsonl"]) == 2
+    assert capsys.readouterr().err == "pusl: circle.jsonl: no such file\n"
 
 
 def test_bom_and_crlf_are_fine(tmp_path, capsys):

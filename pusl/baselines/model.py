@@ -53,12 +53,8 @@ class Baseline(ABC):
         self.labels = data.labels
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # what it leads to is looked at below
             self._fit(data)
-        for value in vars(self).values():
-            numbers = value.data if sparse.issparse(value) else value
-            if isinstance(numbers, np.ndarray) and numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-                raise InputError(
-                    "the baseline's weights are not finite numbers; its settings are too large or too small"
-                )
+        if not _is_finite(vars(self)):
+            raise InputError("the baseline's weights are not finite numbers; its settings are too large or too small")
 
     @abstractmethod
     def _fit(self, data: TrainingData) -> None: ...
@@ -72,6 +68,21 @@ class Baseline(ABC):
 
     @abstractmethod
     def _load(self, folder: Path) -> None: ...
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether all arrays in a value are finite, wherever they are in it."""
+    if sparse.issparse(value):
+        value = value.data
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind != "f" or bool(np.isfinite(value).all())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = vars(value)
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)) or (value and isinstance(value[0], str)):  # labels are many
+        return True
+    return all(map(_is_finite, value))
 
 
 def baseline_class(name: str) -> type[Baseline]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
 Result = TypeVar("Result")
 
 
@@ -16,4 +18,11 @@ def run_parallel(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], 
     from joblib import Parallel, delayed
 
     # joblib starts fresh interpreters, so callers need no main guard, and shares large arrays as memory maps.
-    yield from Parallel(n_jobs=jobs or -1, return_as="generator")(delayed(work)(*task) for task in tasks)
+    # What numpy warns of is the caller's choice, there as here.
+    rules = dict(np.geterr())
+    yield from Parallel(n_jobs=jobs or -1, return_as="generator")(delayed(_run)(rules, work, task) for task in tasks)
+
+
+def _run(rules: dict[str, Any], work: Callable[..., Result], task: tuple[Any, ...]) -> Result:
+    with np.errstate(**rules):
+        return work(*task)

@@ -20,7 +20,7 @@ import numpy as np
 from pusl.config import check, option
 from pusl.data.selection import Floats, Ints, power_law_counts, zipf_weights
 from pusl.examples import Columns, Example, read_examples, write_examples
-from pusl_eval.files import InputError, check_output, read_lines
+from pusl_eval.files import InputError, check_output, read_lines, same_path
 from pusl_eval.flags import SEED, parameters
 from pusl_eval.laziness import laziness
 from pusl_eval.normalize import collapse, distinct, normalize
@@ -99,7 +99,7 @@ def thin(
     """
     config.checked()
     check_output(out, force)
-    if Path(out).resolve() == Path(path).resolve():
+    if same_path(out, path):
         raise InputError(f"--out {out}: is the input file itself")
     found = collect(path, config, columns)
     rng = np.random.default_rng(config.seed)

@@ -53,6 +53,7 @@ class LLMClient:
 
     def __init__(self, settings: LLMSettings, patience: int = 3) -> None:
         """`patience`: after this many failed requests in a row, retries included, the endpoint counts as down."""
+        settings.url  # noqa: B018 (a wrong address fails before anything is made)
         self.settings, self.patience = settings, patience
         self.ledger = Ledger(settings)
         self._lock = threading.Lock()
