@@ -72,3 +72,20 @@ def test_the_notebook(tmp_path: Path) -> None:
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     (tmp_path / "notebook.py").write_text(f"import os\nos.chdir({str(tmp_path)!r})\n" + code)
     run([sys.executable, str(tmp_path / "notebook.py")], tmp_path)
+
+
+def test_the_notebook_shows_results_and_nothing_of_a_machine() -> None:
+    text = (EXAMPLES / "keyphrases.ipynb").read_text(encoding="utf-8")
+    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] for cell in cells)
+    assert [one for cell in cells for one in cell["outputs"] if "text/html" in one.get("data", {})]
+    assert "stderr" not in text and "site-packages" not in text and "/home/" not in text and "/root/" not in text
+
+
+def test_the_page_includes_every_program() -> None:
+    """`--8<-- "name.py"` in a block of Python is valid Python to a formatter, which once took it apart."""
+    page = (EXAMPLES / "index.md").read_text(encoding="utf-8")
+    for program in ("tag_a_csv.sh", "complete_a_catalog.sh", "call.mjs"):
+        assert f'--8<-- "{program}"\n' in page
+    for program in ("compare_two_systems.py", "fuse_your_classifier.py", "optuna_search.py"):
+        assert f"--8<--\n{program}\n--8<--\n" in page

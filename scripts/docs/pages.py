@@ -1,6 +1,6 @@
 """python scripts/docs/pages.py [--check]
 
-Parsers, metric declarations, configs and result files -> the generated parts of the pages in docs/.
+Parsers, metric declarations, configs, the notebook and result files -> the generated parts of the pages in docs/.
 
 Tables and charts stand between `<!-- table ... -->` or `<!-- chart ... -->` and `<!-- end -->`. The comment says what
 they show; the numbers come from docs/results/data. `--check` writes nothing and lists the pages that are out of date.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from notebook import notebook_page
 from reference import commands_page, configs_page
 from results import charts, with_tables
 
@@ -29,6 +30,7 @@ def generated(docs: Path = DOCS) -> dict[Path, str]:
     files = {
         docs / "reference/commands.md": commands_page(),
         docs / "reference/configs.md": configs_page(ROOT / "configs"),
+        docs / "examples/notebook.md": notebook_page(docs / "examples/keyphrases.ipynb"),
         docs / "reference/metrics.md": rewritten((docs / "reference/metrics.md").read_text(encoding="utf-8")),
     }
     pages = [*sorted(docs.rglob("*.md")), ROOT / "README.md"]
