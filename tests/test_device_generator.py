@@ -69,11 +69,38 @@ def test_batches_change_nothing_but_last_digits() -> None:
     assert_close([generator.generate([text], 4)[0] for text in texts], whole)
 
 
-def test_given_phrases_are_scored_on_a_device() -> None:
-    trained, texts = checkpoint("pusl"), documents(3)
-    expected = KeyphraseGenerator(trained).score(texts, ["red shoe", "boot"])
+SCORED = [["red shoe", "boot", "red", "", "boot"], ["zeto drone camera"], [], ["red shoe"] * 2, ["lamp"], list(WORDS)]
+
+
+@pytest.mark.parametrize("paradigm", ["pusl", "one2one", "one2seq", "groov"])
+@pytest.mark.parametrize("known", [None, [["red boot", "blue shoe", "table lamp", "green case"], *[[]] * 5]])
+def test_given_phrases_are_scored_on_a_device(paradigm: str, known: Any) -> None:
+    trained, texts = checkpoint(paradigm), documents(6)
+    expected = KeyphraseGenerator(trained).score(texts, SCORED, known=known)
     with simulated_device():
         there = dataclasses.replace(trained, model=on_device(trained.model))
-        found = KeyphraseGenerator(there).score(texts, ["red shoe", "boot"])
+        found = KeyphraseGenerator(there).score(texts, SCORED, known=known, batch_size=4)
     for one, other in zip(found, expected, strict=True):
         assert one.scores == pytest.approx(other.scores, abs=1e-4)
+
+
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_batch_of_scores_is_one_copy_in_and_one_out(count: int) -> None:
+    """However many items and phrases there are: its trees, its texts (one length here), and the numbers."""
+    phrases = [f"{one} {other}" for one in WORDS for other in WORDS]  # several blocks of tokens
+    trained, texts = checkpoint("pusl"), ["red shoe"] * 4 * count
+    with simulated_device() as log:
+        generator = KeyphraseGenerator(dataclasses.replace(trained, model=on_device(trained.model)))
+        log.clear()
+        generator.score(texts, phrases, batch_size=4)
+    assert not log.waits, log.places
+    assert log.copies == {"to device, asynchronous": 1 + 2 * count, "to host, asynchronous": count}, log.places
+
+
+def test_scores_and_generated_scores_agree_in_bfloat16() -> None:
+    """Both come from one engine, so that what is fused is comparable."""
+    universe = Universe.build(PHRASES, tokenizer())  # spelled by the ids that the tokenizer chooses
+    generator = KeyphraseGenerator(checkpoint("pusl"), precision="bf16", universe=universe)
+    found = generator.generate(documents(4), 5, vocabulary="closed")
+    for one, again in zip(found, generator.score(documents(4), [one.keyphrases for one in found]), strict=True):
+        assert len(one.keyphrases) == 5 and again.scores == pytest.approx(one.scores, abs=0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -19,9 +20,10 @@ from transformers import (
     UMT5ForConditionalGeneration,
 )
 
-from pusl import KeyphraseGenerator, TrainConfig, train
-from pusl.checkpoint import load_base, load_checkpoint
-from pusl.tokenizer import encode_keyphrases, encode_texts
+from pusl import KeyphraseGenerator, TrainConfig, paradigms, train
+from pusl.checkpoint import Checkpoint, load_base, load_checkpoint
+from pusl.decoding.device.device_engine import DeviceEngine
+from pusl.tokenizer import encode_keyphrases, encode_texts, token_ids
 from pusl_eval.files import InputError
 
 SIZES = {"d_model": 32, "d_kv": 8, "num_heads": 4, "d_ff": 64, "num_layers": 2, "decoder_start_token_id": 0}
@@ -105,9 +107,41 @@ def test_what_is_not_supported_is_refused_with_what_is(tmp_path):
         load_base(str(tmp_path))
 
 
-def test_umt5_and_longt5_say_which_precisions_they_have(folders):
-    model, _ = load_base(str(folders / "umt5"))
-    from pusl.decoding.engines import make_engine
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "byt5"])
+@pytest.mark.parametrize("way", [{}, {"allow_repeats": True}, {"strategy": "sequence"}], ids=str)
+def test_every_family_gives_on_a_device_what_it_gives_on_the_cpu(folders, name, way):
+    """umT5's bias per layer and LongT5's encoder too; random weights, but for the ends of phrases."""
+    pytest.importorskip("torch.utils.backend_registration")
+    from simulated_device import on_device, simulated_device
 
-    with pytest.raises(InputError, match="precision bf16: umT5 and LongT5 are decoded in fp32"):
-        make_engine(model, "bf16")
+    checkpoint = base_checkpoint(folders / name)
+    texts, phrases = [*documents(5, 3), " ".join(WORDS * 3)], ["red shoe", "zeto", "bavix phone case"]
+    generator = KeyphraseGenerator(checkpoint)
+    expected, scores = generator.generate(texts, 3, **way), generator.score(texts, phrases)
+    with simulated_device() as log:
+        there = KeyphraseGenerator(dataclasses.replace(checkpoint, model=on_device(checkpoint.model)))
+        assert isinstance(there.engine, DeviceEngine)
+        found, again = there.generate(texts, 3, batch_size=4, **way), there.score(texts, phrases)
+        assert log.copies["to host"] == 0, log.places
+    for one, other in zip(found, expected, strict=True):
+        assert one.keyphrases == other.keyphrases and one.scores == pytest.approx(other.scores, abs=1e-4)
+    for one, other in zip(again, scores, strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=1e-4)
+
+
+def base_checkpoint(folder):
+    """A model that was not trained, with phrases that end."""
+    model, words = load_base(str(folder))
+    marks = token_ids(words, model.config)
+    with torch.no_grad():
+        model.lm_head.weight[[marks.eos, marks.eok, marks.sep]] *= 3
+    return Checkpoint(model.eval(), words, paradigms.get("pusl"), marks, {"defaults": {"max_phrase_tokens": 5}})
+
+
+@pytest.mark.parametrize("name", ["umt5", "longt5-global"])
+def test_umt5_and_longt5_are_decoded_in_bfloat16(folders, name):
+    generator = KeyphraseGenerator(base_checkpoint(folders / name), precision="bf16")
+    assert isinstance(generator.engine, DeviceEngine) and generator.engine.t5.dtype == torch.bfloat16
+    expected = KeyphraseGenerator(generator.checkpoint).score(documents(4), list(WORDS))
+    for one, other in zip(generator.score(documents(4), list(WORDS)), expected, strict=True):
+        assert one.scores == pytest.approx(other.scores, abs=0.3)

@@ -19,21 +19,15 @@ from pusl.decoding.plans import Plan
 from pusl.decoding.rules import Phrase, Rules
 from pusl.decoding.search import search_phrases
 from pusl.tokenizer import encode_texts
-from pusl_eval.files import InputError
 
 if TYPE_CHECKING:
     from pusl.decoding.generator import KeyphraseGenerator
 
 AnyEngine = Engine | DeviceEngine
-RELATIVES = ("umt5", "longt5")  # their position biases and attention are not those of the device engine
 
 
 def make_engine(model: Any, precision: str) -> AnyEngine:
     """The engine for a model where it is."""
-    if model.config.model_type in RELATIVES:
-        if precision not in ("fp32", "int8"):
-            raise InputError(f"precision {precision}: umT5 and LongT5 are decoded in fp32 (on a CPU also int8)")
-        return Engine(model, precision)
     if model.device.type == "cpu" and precision in ("fp32", "int8"):
         return Engine(model, precision)
     return DeviceEngine(model, precision)

@@ -17,7 +17,6 @@ from typing import Any
 from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
 from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
-from pusl.decoding.cpu.engine import Engine
 from pusl.decoding.device.token_steps import Finish
 from pusl.decoding.engines import decode, find, make_engine, refreshed, token_rows
 from pusl.decoding.explanation import Explanation, explain
@@ -234,7 +233,6 @@ class KeyphraseGenerator(Streaming):
     def refresh(self, checkpoint: Checkpoint) -> None:
         """Takes over the weights of a checkpoint of the same shape: the same model after some more training."""
         self.checkpoint = checkpoint
-        self.__dict__.pop("scoring_engine", None)
         self.engine = refreshed(self.engine, checkpoint.model, self.precision)
 
     def score(
@@ -280,11 +278,6 @@ class KeyphraseGenerator(Streaming):
         end = getattr(self.tokens, self.paradigm.final)
         cost = None if vocabulary == "closed" else bonus
         return UniverseRule(universe, end, self.engine.vocab_size, cost, self.engine.device)
-
-    @cached_property
-    def scoring_engine(self) -> Engine:
-        """The engine that scores given phrases; on a GPU it is made when it is first needed."""
-        return self.engine if isinstance(self.engine, Engine) else Engine(self.checkpoint.model)
 
     def _rules(self, k: int) -> Rules:
         return Rules(self.tokens, self.paradigm.endless, k, self.max_phrase_tokens, self.banned)

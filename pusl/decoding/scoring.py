@@ -24,6 +24,7 @@ import torch
 from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
 from pusl.decoding.cpu.engine import Engine, Pool, padded
+from pusl.decoding.device.device_engine import DeviceEngine
 from pusl.tokenizer import encode_keyphrases, encode_texts
 from pusl_eval.files import InputError
 
@@ -74,9 +75,27 @@ class PhraseTree:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def blocks(self) -> int:
-        """How often the item has to be fed."""
-        return -(-len(self) // COLUMNS)
+    def blocks(self, columns: int) -> int:
+        """How often the item has to be fed, so many tokens at a time."""
+        return -(-len(self) // columns)
+
+    def ancestors(self) -> np.ndarray:
+        """Each node, its parent, its parent's parent, ...; -1 behind the first token. (nodes, depth)
+
+        >>> PhraseTree([0], [[4, 5], [6]]).ancestors().tolist()
+        [[0, -1, -1], [1, 0, -1], [2, 0, -1], [3, 1, 0]]
+        """
+        lists = [np.arange(len(self))]
+        while (above := np.where(lists[-1] >= 0, self.parents[lists[-1]], -1)).max() >= 0:
+            lists.append(above)
+        return np.stack(lists, 1)
+
+    def scores(self, taken: np.ndarray, ended: np.ndarray) -> list[float]:
+        """Log-probabilities of the phrases, from those of each node's token and of an end after it."""
+        total = [0.0] * len(self)
+        for node in range(self.root + 1, len(self)):
+            total[node] = total[self.parents[node]] + float(taken[node])
+        return [total[leaf] + float(ended[leaf]) if leaf >= 0 else -math.inf for leaf in self.leaves]
 
 
 def candidate_lists(candidates: Iterable[str] | Iterable[Iterable[str]], texts: int) -> list[list[str]]:
@@ -123,7 +142,7 @@ def score_candidates(
             shared[key] = PhraseTree(opening, [rows[phrase] for phrase in phrases])
         trees.append(shared[key])
     source = encode_texts(generator.tokenizer, list(texts), generator.max_source_length)
-    found = score_trees(generator.scoring_engine, source, trees, paradigm.ends(tokens), batch_size)
+    found = score_trees(generator.engine, source, trees, paradigm.ends(tokens), batch_size)
     calibration = calibration or generator.calibration
     return [
         PhraseScores(
@@ -137,12 +156,18 @@ def score_candidates(
 
 @torch.inference_mode()
 def score_trees(
-    engine: Engine, texts: Sequence[Sequence[int]], trees: Sequence[PhraseTree], ends: Sequence[int], slots: int = 64
+    engine: Engine | DeviceEngine,
+    texts: Sequence[Sequence[int]],
+    trees: Sequence[PhraseTree],
+    ends: Sequence[int],
+    slots: int = 64,
 ) -> list[list[float]]:
     """Log-probabilities of each text's phrases; any of `ends` may close a phrase."""
     slots = max(1, min(slots, LOGITS // (COLUMNS * engine.vocab_size), len(texts)))
     # Items of one batch need about as many steps; those that need most stand first, so the rest can drop out.
-    order = sorted(range(len(texts)), key=lambda i: (-trees[i].blocks(), -len(texts[i]), i))
+    order = sorted(range(len(texts)), key=lambda i: (-trees[i].blocks(COLUMNS), -len(texts[i]), i))
+    if isinstance(engine, DeviceEngine):
+        return engine.score_trees(texts, trees, order, ends, slots=slots, columns=COLUMNS)
     found: list[list[float]] = [[] for _ in texts]
     pool = Pool(engine, slots)
     for first in range(0, len(order), slots):
@@ -161,7 +186,7 @@ def _score_batch(engine: Engine, pool: Pool, trees: Sequence[PhraseTree], ends: 
         tokens[slot, : len(tree)], parents[slot, : len(tree)] = tree.tokens, tree.parents
     sizes, roots = np.array([len(tree) for tree in trees]), np.array([tree.root for tree in trees])
     taken, ended = np.zeros((len(trees), longest)), np.zeros((len(trees), longest))  # log P(token), log P(end after it)
-    closing = torch.tensor(list(ends), device=engine.device)
+    closing = torch.tensor(list(ends))
     for low in range(0, longest, COLUMNS):
         going = int((sizes > low).sum())  # they stand first
         high = np.minimum(sizes[:going], low + COLUMNS)
@@ -174,23 +199,14 @@ def _score_batch(engine: Engine, pool: Pool, trees: Sequence[PhraseTree], ends: 
             wanted = np.array([0])  # an opening of several blocks: only its keys and values are needed
         logits = engine.step(pool, tokens[rows, places], rows, columns, places, distance, wanted)
         logprobs = logits.log_softmax(-1)
-        ended[rows[wanted], places[wanted]] = logprobs.index_select(1, closing).cpu().double().logsumexp(-1).numpy()
+        ended[rows[wanted], places[wanted]] = logprobs.index_select(1, closing).double().logsumexp(-1).numpy()
         line = np.full((going, COLUMNS), -1)  # which of the wanted rows holds a node's logits
         line[rows[wanted], columns[wanted]] = np.arange(len(wanted))
         inside = (parents[:going] >= low) & (parents[:going] < low + COLUMNS) & (parents[:going] >= roots[:going, None])
         owner, child = np.nonzero(inside)
-        source = torch.from_numpy(line[owner, parents[owner, child] - low]).to(engine.device)
-        chosen = torch.from_numpy(tokens[owner, child]).to(engine.device)
-        taken[owner, child] = logprobs[source, chosen].cpu().double().numpy()
-    return [_phrase_scores(tree, taken[slot], ended[slot]) for slot, tree in enumerate(trees)]
-
-
-def _phrase_scores(tree: PhraseTree, taken: np.ndarray, ended: np.ndarray) -> list[float]:
-    """Sums from the root to each phrase's last token, and its end."""
-    total = [0.0] * len(tree)
-    for node in range(tree.root + 1, len(tree)):
-        total[node] = total[tree.parents[node]] + float(taken[node])
-    return [total[leaf] + float(ended[leaf]) if leaf >= 0 else -math.inf for leaf in tree.leaves]
+        source = torch.from_numpy(line[owner, parents[owner, child] - low])
+        taken[owner, child] = logprobs[source, torch.from_numpy(tokens[owner, child])].double().numpy()
+    return [tree.scores(taken[slot], ended[slot]) for slot, tree in enumerate(trees)]
 
 
 def _distance(

@@ -1,4 +1,4 @@
-"""A T5 model on a GPU -> decoded sequences and phrase searches, as the CPU engine gives them.
+"""A T5 model on a GPU -> decoded sequences, phrase searches and phrase scores, as the CPU engine gives them.
 
 The engine keeps the memory of its last pools together with their CUDA graphs, so that the next call with the same
 settings starts at once.
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from pusl.decoding.device.phrase_books import run_searches
+from pusl.decoding.device.phrase_scores import TreeSlots, run_scores
 from pusl.decoding.device.phrase_steps import BeamSlots, beam_length
 from pusl.decoding.device.slots import Slots, bucket, slot_bucket
 from pusl.decoding.device.text_queue import TokenRows, longest_now
@@ -22,6 +23,9 @@ from pusl.decoding.device.transformer import DeviceT5
 from pusl.decoding.plans import Plan, Ranked
 from pusl.decoding.rules import Phrase, Rules, Sampling
 from pusl.decoding.universe import UniverseRule
+
+if TYPE_CHECKING:
+    from pusl.decoding.scoring import PhraseTree
 
 POOLS = 8  # kept with their graphs
 POOL_BYTES = 4 << 30  # of one pool, where the device does not say how much memory is free
@@ -123,6 +127,28 @@ class DeviceEngine:
                 constraint=constraint, known=[known[i] for i in late] if known else None,
             )  # fmt: skip
         return plans
+
+    @torch.inference_mode()
+    def score_trees(
+        self,
+        texts: Sequence[Sequence[int]],
+        trees: Sequence[PhraseTree],
+        order: Sequence[int],
+        ends: Sequence[int],
+        *,
+        slots: int,
+        columns: int,
+    ) -> list[list[float]]:
+        """Log-probabilities of each text's phrases, fed so many columns at a time. See `scoring.score_trees`."""
+        if not order:
+            return []
+        length = bucket(trees[order[0]].blocks(columns) * columns)
+        text_length = bucket(max(longest_now(texts), self.text_room))
+        count = self._count(slots, len(texts), text_length, length)
+        key = ("score", count, text_length, length)
+        pool = self._pool(key, lambda: TreeSlots(self.t5, count, text_length, length))
+        with self._current():
+            return run_scores(pool, texts, trees, order, ends, columns)
 
     def _current(self) -> AbstractContextManager[Any]:
         """Makes the engine's GPU the current one: graphs are captured on it."""

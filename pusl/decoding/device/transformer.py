@@ -1,5 +1,6 @@
 """A T5 model -> its weights in one precision, encoder passes per length, and decoder steps of static shape.
 
+For T5 of every kind, mT5, umT5 (a position bias per layer) and LongT5 (whose encoder is called as it is).
 The decoder step launches as few kernels as possible: norm weights are folded into the next matrix, q, k and v are one
 product, residuals are added by the product itself, and the keys and values of a text are computed once. Nothing here
 reads a number back to the host, so a step can be captured as a CUDA graph or compiled as one graph.
@@ -77,8 +78,10 @@ class DeviceT5:
         self.vocab_size = config.vocab_size
         with torch.no_grad():
             self.embedding = model.get_input_embeddings().weight.detach().to(dtype)
-            self.encoder = [self._layer(block, config) for block in model.encoder.block]
-            memory_norm = model.encoder.final_layer_norm.weight
+            self._stock: Any = model.encoder if config.model_type == "longt5" else None
+            blocks = [] if self._stock is not None else model.encoder.block
+            self.encoder = [self._layer(block, config) for block in blocks]
+            memory_norm = None if self._stock is not None else model.encoder.final_layer_norm.weight
             self.decoder = [self._cross_layer(block, config, memory_norm) for block in model.decoder.block]
             scale = config.d_model**-0.5 if scales_output(config) else 1.0
             head = model.lm_head.weight.float() * (model.decoder.final_layer_norm.weight.float() * scale)
@@ -88,17 +91,24 @@ class DeviceT5:
             # T5 tells distances apart up to a limit; everything farther away has one bias.
             limit = config.relative_attention_max_distance
             self.reach = limit
-            encoder = _bias(model.encoder.block[0], limit + 1)
-            decoder = _bias(model.decoder.block[0], limit + 1)
-            hidden = torch.full_like(decoder[:, :1, 0], HIDDEN)
-            ahead, back = encoder[:, 0, 1:], encoder[:, -1]  # (H, limit), (H, limit + 1)
-            self.encoder_ladder = torch.cat([back, ahead], 1).to(dtype).contiguous()  # distance -limit ... limit
-            self.ladder = torch.cat([hidden, decoder[:, -1].flip(-1)], 1).to(dtype).contiguous()  # hidden, 0 ... limit
+            shared = None if config.model_type == "umt5" else 1  # a bias for each layer, or one for all of them
+            encoder = [_bias(block, limit + 1) for block in blocks[:shared]]
+            decoder = [_bias(block, limit + 1) for block in model.decoder.block[:shared]]
+            # Encoder: distance -limit ... limit. Decoder: hidden, then distance 0 ... limit. (biases * H, distances)
+            self.encoder_ladder = self._ladder([torch.cat([one[:, -1], one[:, 0, 1:]], 1) for one in encoder])
+            self.ladder = self._ladder([F.pad(one[:, -1].flip(-1), (1, 0), value=HIDDEN) for one in decoder])
+
+    def _ladder(self, biases: Sequence[Tensor]) -> Tensor:
+        if not biases:
+            return torch.zeros(0, 1, dtype=self.dtype, device=self.device)
+        return torch.cat(list(biases)).to(self.dtype).contiguous()
 
     def refresh(self, model: Any) -> None:
         """Overwrites all weights with those of a model of the same shape."""
         with torch.no_grad():
-            for old, new in zip(self._tensors(), DeviceT5(model, self.dtype)._tensors(), strict=True):
+            other = DeviceT5(model, self.dtype)
+            self._stock = other._stock
+            for old, new in zip(self._tensors(), other._tensors(), strict=True):
                 if old.data_ptr() != new.data_ptr():  # an embedding in the model's own precision is the model's
                     old.copy_(new)
 
@@ -124,7 +134,7 @@ class DeviceT5:
         qkv = self._fold([own.q.weight, own.k.weight, own.v.weight], block.layer[0].layer_norm.weight)
         return Layer(qkv, self._fold([own.o.weight]), feed)
 
-    def _cross_layer(self, block: Any, config: Any, memory_norm: Tensor) -> CrossLayer:
+    def _cross_layer(self, block: Any, config: Any, memory_norm: Tensor | None) -> CrossLayer:
         own, cross = self._layer(block, config), block.layer[1].EncDecAttention
         return CrossLayer(
             own.qkv,
@@ -150,22 +160,36 @@ class DeviceT5:
         """
         count, length = tokens.shape
         at = torch.arange(length, device=self.device)
-        distance = (at - at[:, None]).clamp_(-self.reach, self.reach) + self.reach  # (S, S)
-        bias = self.encoder_ladder.index_select(1, distance.flatten()).view(1, -1, length, length)  # (1, H, S, S)
         unread = torch.where(at < lengths[:, None], 0.0, HIDDEN).to(self.dtype)[:, None, None]  # (m, 1, 1, S)
+        biases = None if self._stock is not None else self._encoder_bias(at)  # (1 or L, 1, H, S, S)
         most = max(1, MASK_ELEMENTS // (self.heads * length * length))
         for a in range(0, count, most):
             b = min(count, a + most)
-            mask = bias + unread[a:b]  # (m, H, S, S)
-            x = F.embedding(tokens[a:b].flatten(), self.embedding)  # (m*S, M)
-            for layer in self.encoder:
-                q, k, v = (self.norm(x) @ layer.qkv).view(b - a, length, 3, self.heads, self.d_kv).unbind(2)
-                mixed = self._attend(q, k, v, mask)
-                x = layer.feed(torch.addmm(x, mixed, layer.out), self.eps)
-            x = self.norm(x)
+            if biases is None:
+                mask = (at < lengths[a:b, None]).long()
+                x = self._stock(input_ids=tokens[a:b], attention_mask=mask).last_hidden_state
+                x = x.flatten(0, 1).to(self.dtype)  # (m*S, M)
+            else:
+                x = self._encoded(tokens[a:b], biases, unread[a:b])
             for number, layer in enumerate(self.decoder):
                 keys_values = (x @ layer.cross_kv).view(b - a, length, -1)
                 memory[number, :, :length].index_copy_(0, slots[a:b], keys_values)
+
+    def _encoder_bias(self, at: Tensor) -> Tensor:
+        distance = (at - at[:, None]).clamp_(-self.reach, self.reach) + self.reach  # (S, S)
+        found = self.encoder_ladder.index_select(1, distance.flatten())
+        return found.view(-1, 1, self.heads, len(at), len(at))  # (1 or L, 1, H, S, S)
+
+    def _encoded(self, tokens: Tensor, biases: Tensor, unread: Tensor) -> Tensor:
+        """The encoder's states, normed but for the norm's weight. (m, S) -> (m*S, M)"""
+        count, length = tokens.shape
+        x = F.embedding(tokens.flatten(), self.embedding)  # (m*S, M)
+        for number, layer in enumerate(self.encoder):
+            if number < len(biases):
+                mask = biases[number] + unread  # (m, H, S, S)
+            q, k, v = (self.norm(x) @ layer.qkv).view(count, length, 3, self.heads, self.d_kv).unbind(2)
+            x = layer.feed(torch.addmm(x, self._attend(q, k, v, mask), layer.out), self.eps)
+        return self.norm(x)
 
     def decode(
         self, tokens: Tensor, places: Tensor, bias: Tensor, cache: Tensor, memory: Tensor, unread: Tensor
@@ -175,19 +199,19 @@ class DeviceT5:
         Args:
             tokens: (n, Q)
             places: where in the flattened cache each token's key and value go. (n*Q,)
-            bias: of every query and cache entry; it also says how many entries are looked at. (n, H, Q, T)
+            bias: of every query and cache entry; it also says how many entries are looked at. (1 or L, n, H, Q, T)
             cache: keys and values of what was fed before. (L, n, T or more, 2HD)
             memory, unread: the texts' keys and values (L, n, S, 2HD), and a bias that hides the padding (n, 1, 1, S).
         """
         n, q_length = tokens.shape
         used, inner = bias.shape[-1], self.heads * self.d_kv
         x = F.embedding(tokens, self.embedding).flatten(0, 1)
-        for layer, own, text in zip(self.decoder, cache, memory, strict=True):
+        for number, (layer, own, text) in enumerate(zip(self.decoder, cache, memory, strict=True)):
             qkv = self.norm(x) @ layer.qkv
             own.view(-1, 2 * inner).index_copy_(0, places, qkv[:, inner:])
             q = qkv[:, :inner].view(n, q_length, self.heads, self.d_kv)
             k, v = own[:, :used].unflatten(-1, (2, self.heads, self.d_kv)).unbind(2)
-            x = torch.addmm(x, self._attend(q, k, v, bias), layer.out)
+            x = torch.addmm(x, self._attend(q, k, v, bias[number % len(bias)]), layer.out)
             q = (self.norm(x) @ layer.cross_q).view(n, q_length, self.heads, self.d_kv)
             k, v = text.unflatten(-1, (2, self.heads, self.d_kv)).unbind(2)
             x = torch.addmm(x, self._attend(q, k, v, unread), layer.cross_out)
@@ -202,10 +226,10 @@ class DeviceT5:
         return torch.mm(x, self.head, out_dtype=torch.float32)
 
     def bias(self, distance: Tensor) -> Tensor:
-        """1 + distances into the past, 0 and less where hidden (n, Q, T) -> attention bias (n, H, Q, T)."""
+        """1 + distances into the past, 0 and less where hidden (n, Q, T) -> attention bias (1 or L, n, H, Q, T)."""
         n, q_length, used = distance.shape
         index = distance.clamp(0, self.reach + 1).flatten()
-        return self.ladder.index_select(1, index).view(self.heads, n, q_length, used).transpose(0, 1)
+        return self.ladder.index_select(1, index).view(-1, self.heads, n, q_length, used).transpose(1, 2)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         """(n, Q, H, D), (n, T, H, D) twice -> (n*Q, HD)"""
