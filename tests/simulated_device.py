@@ -42,7 +42,34 @@ ALLOCATIONS = (
     aten.detach, aten._unsafe_view, aten.view, aten._reshape_alias, aten.is_same_size,
 )  # fmt: skip
 INDEXING = (aten.index, aten.index_put_, aten.index_put, aten._index_put_impl_)
+PACKED = (aten._pack_padded_sequence, aten._pack_padded_sequence_backward, aten._pad_packed_sequence, aten.lstm)
 DYNAMIC = (aten.nonzero, aten.masked_select, aten._unique2, aten.unique_dim)  # the size of the result needs a wait
+
+
+def _lstm_cell(inputs: Tensor, hidden: Tensor, cx: Tensor, *biases: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """One step of an LSTM, as CUDA's own kernel takes it: the new state, the new cell, and the gates."""
+    gates = sum((bias for bias in biases if bias is not None), inputs + hidden)
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+    cy = f * cx + i * g
+    return o * cy.tanh(), cy, torch.cat([i, f, g, o], 1)
+
+
+def _lstm_cell_backward(
+    grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, cy: Tensor, gates: Tensor, has_bias: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    i, f, g, o = gates.chunk(4, 1)
+    by_state = torch.zeros_like(cy) if grad_hy is None else grad_hy
+    by_cell = by_state * o * (1 - cy.tanh() ** 2) + (0 if grad_cy is None else grad_cy)
+    grads = [by_cell * g * i * (1 - i), by_cell * cx * f * (1 - f), by_cell * i * (1 - g**2)]
+    found = torch.cat([*grads, by_state * cy.tanh() * o * (1 - o)], 1)
+    return found, by_cell * f, found.sum(0) if has_bias else None
+
+
+ONLY_GPU = {  # kernels that torch has for GPUs alone
+    aten._thnn_fused_lstm_cell: _lstm_cell,
+    aten._thnn_fused_lstm_cell_backward_impl: _lstm_cell_backward,
+}
 
 
 class Log:
@@ -251,18 +278,20 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return crossing
     large = [x for x in on_cpu if x.dim() > 0]  # numbers may come from the CPU
     if large and on_sim:
-        if packet not in INDEXING or not isinstance(args[0], SimulatedTensor):
+        if packet not in (*INDEXING, *PACKED) or not isinstance(args[0], SimulatedTensor):
             raise MixedDevices(f"{func}: tensors on {DEVICE} and cpu")
-        for _ in large:
+        for _ in large if packet in INDEXING else ():  # lengths of packed sequences belong on the host
             log.copy("to device", False)
     _count(func, args, log)
     plain = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     if device is not None:
         plain["device"] = torch.device("cpu")
-    out = func(*tree_map(_raw, args), **tree_map(_raw, plain))
+    out = ONLY_GPU.get(packet, func)(*tree_map(_raw, args), **tree_map(_raw, plain))
     written = [one.alias_info is not None and one.alias_info.is_write for one in func._schema.returns]
     if func._schema.is_mutable and written == [True]:  # in place: the same tensor comes back
         return kwargs.get("out", args[0] if args else None)
+    if packet is aten._pack_padded_sequence:
+        return SimulatedTensor(out[0]), out[1]
     return tree_map(lambda x: SimulatedTensor(x) if type(x) is Tensor else x, out)
 
 
