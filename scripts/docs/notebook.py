@@ -11,6 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -62,13 +65,11 @@ def cleaned(notebook: dict[str, Any]) -> dict[str, Any]:
 
 def run(path: Path) -> dict[str, Any]:
     """Runs the notebook in an empty folder; the notebook with its results."""
-    import nbformat
-    from nbclient import NotebookClient
-
-    notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=900, resources={"metadata": {"path": folder}}).execute()
-    result: dict[str, Any] = json.loads(nbformat.writes(notebook))
+        copy = shutil.copy(path, folder)
+        program = "from nbclient.cli import main; main()"  # what `jupyter execute` calls
+        subprocess.run([sys.executable, "-c", program, "--inplace", copy], check=True, cwd=folder)
+        result: dict[str, Any] = json.loads(Path(copy).read_text(encoding="utf-8"))
     return cleaned(result)
 
 
