@@ -27,6 +27,7 @@ SYSTEMS = (
 SEEDED = ("plt", "ps-plt", "fastxml", "word-label", "doc-vec", "attention-xml")  # others give the same every time
 SEEDS = (0,)
 LAYERS = (1, 2, 4, 0)  # 0: all
+COLORS = 10  # in matplotlib's cycle
 
 
 def _systems(work: Work) -> Sequence[str]:
@@ -131,14 +132,20 @@ def _depths(encoder: str) -> list[int]:
     return [layer for layer in LAYERS if layer < total]
 
 
+def _look(number: int) -> dict[str, Any]:
+    """Color and marker of the nth system; beyond matplotlib's ten colors a square tells two systems apart."""
+    return {"color": f"C{number % COLORS}", "marker": "os"[number // COLORS % 2]}
+
+
 def draw_bins(rows: Sequence[Row], figure: Any) -> None:
     """Macro F1@5 against training frequency, a line per system."""
     axes = figure.add_subplot()
     names = [name for name in bin_names() if any(row.get(name) is not None for row in rows)]
-    for row in rows:
-        axes.plot(names, [row.get(name) or 0.0 for name in names], marker="o", markersize=3, label=str(row["system"]))
+    for number, row in enumerate(rows):
+        line = {"markersize": 4, "linewidth": 1.2, "linestyle": "--" if number >= COLORS else "-", **_look(number)}
+        axes.plot(names, [row.get(name) or 0.0 for name in names], label=str(row["system"]), **line)
     axes.set(xlabel="training items of the label", ylabel="macro F1@5 (%)")
-    axes.legend(fontsize=7, ncols=2)
+    figure.legend(loc="outside right upper", fontsize=8)
 
 
 declare(
@@ -149,10 +156,10 @@ declare(
 def draw_averages(rows: Sequence[Row], figure: Any) -> None:
     """Macro against micro F1@5."""
     axes = figure.add_subplot()
-    for row in rows:
-        axes.scatter(row["micro F1@5"], row["macro F1@5"], label=str(row["system"]), s=25)
+    for number, row in enumerate(rows):
+        axes.scatter(row["micro F1@5"], row["macro F1@5"], label=str(row["system"]), s=25, **_look(number))
     axes.set(xlabel="micro F1@5 (%)", ylabel="macro F1@5 (%)")
-    axes.legend(fontsize=7, ncols=2)
+    figure.legend(loc="outside right upper", fontsize=8)
 
 
 @declare(
