@@ -71,6 +71,11 @@ class RunFolder:
         return self.work / "data"
 
     @property
+    def tensorboard(self) -> Path:
+        """Curves for TensorBoard; they stay when the run is finished, and a resumed run adds to them."""
+        return self.path / "tensorboard"
+
+    @property
     def tokenizer(self) -> Path:
         """The vocabulary of a scratch model, kept for resumed runs."""
         return self.work / "tokenizer"
@@ -153,6 +158,8 @@ class RunFolder:
         names = (RUN_FILE, META_FILE, "config.json", "generation_config.json", "model.safetensors", "labels.txt.gz")
         for name in (*names, "curve.svg", "curve.png", "README.md", "tokenizer.json", "tokenizer_config.json"):
             (self.path / name).unlink(missing_ok=True)
+        for curves in self.tensorboard.glob("events.out.tfevents.*"):
+            curves.unlink()
 
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint that was written to its end; half-written ones are removed."""

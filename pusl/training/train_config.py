@@ -97,7 +97,7 @@ class TrainConfig(Columns):
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass: less memory, more time")
     workers: int = option(0, "processes that prepare batches", minimum=0)
     pad_multiple: int = option(8, "pad lengths to a multiple of this", minimum=1)
-    report_to: str = option("none", "none, tensorboard, wandb or any other integration of Hugging Face Trainer")
+    report_to: str = option("none", "none, tensorboard, wandb, mlflow or any other integration of Hugging Face Trainer")
     push_to_hub: str | None = option(None, "Hub repository (user/model) for the finished model, private if it is new")
     push_public: bool = option(False, "the Hub repository may be public")
     push_labels: bool | None = option(None, "upload the training labels too, or not (default: you are asked)")

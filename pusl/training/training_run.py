@@ -25,6 +25,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerState, TrainingArguments
+from transformers.integrations import TensorBoardCallback
 from transformers.trainer_callback import PrinterCallback
 
 from pusl import paradigms
@@ -260,6 +261,9 @@ class TrainingRun:
         if self.dev and _is_sharded(trainer):
             raise InputError("dev scores need whole weights on each process: omit --dev with FSDP or ZeRO-3")
         trainer.remove_callback(PrinterCallback)
+        for tracker in trainer.callback_handler.callbacks:  # its own choice of a folder goes with the checkpoints
+            if isinstance(tracker, TensorBoardCallback) and tracker.logging_dir is None:
+                tracker.logging_dir = str(self.folder.tensorboard)
         trainer.add_callback(Progress(trainer))
         trainer.add_callback(Checkpoints(stop, self._saved))
         for callback in self.callbacks:
@@ -367,8 +371,8 @@ def _arguments(
         logging_nan_inf_filter=False, save_strategy="steps", save_steps=config.save_every or every, save_total_limit=2,
         eval_strategy="steps" if config.dev else "no", eval_steps=every,
         eval_on_start=score_first and config.dev is not None, remove_unused_columns=False, disable_tqdm=True,
-        report_to=config.report_to, ddp_find_unused_parameters=False, use_cpu=device == "cpu",
-        **checkpointing,
+        report_to=config.report_to, run_name=folder.path.absolute().name, ddp_find_unused_parameters=False,
+        use_cpu=device == "cpu", **checkpointing,
     )  # fmt: skip
 
 
