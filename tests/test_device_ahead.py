@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from decoding_models import IDS, checkpoint, documents, random_t5, random_texts
 
+from pusl.catalog.recipes import ModelRecipe
+from pusl.checkpoint import save_checkpoint
 from pusl.decoding.device import text_queue
 from pusl.decoding.device.device_engine import DeviceEngine
 from pusl.decoding.device.slots import Slots
@@ -151,3 +154,25 @@ def test_after_the_warm_up_no_request_meets_a_new_shape(monkeypatch: pytest.Monk
         for words in (1, 12, 30, 90):
             generator.generate(["red " * words] * count, 2, batch_size=6)
     assert seen == warm and set(generator.engine.pools) == pools
+
+
+def test_the_shards_of_a_catalog_share_their_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long their texts are. So a run captures few steps, each once, and `generate` needs no warm-up."""
+    made = checkpoint("pusl")
+    save_checkpoint(tmp_path, made.model, made.tokenizer, {"paradigm": "pusl", **made.meta})
+    generator: Any = ModelRecipe(str(tmp_path), "bf16", device="cpu").load()
+    keys: list[Any] = []
+    run = Slots.run
+
+    def watched(slots: Slots, key: Any, step: Any) -> None:
+        keys.append((id(slots), key))
+        run(slots, key, step)
+
+    monkeypatch.setattr(Slots, "run", watched)
+    for shard, words in enumerate((2, 30, 9, 90)):
+        generator.generate([f"red {'boot ' * words}{shard} {i}" for i in range(16)], 3)
+    print(f"\n{len(set(keys))} steps to capture, {len(keys)} run")
+    shapes = [shape for _, shape, *_ in generator.engine.pools]
+    assert [count for count, *_ in shapes].count(16) == 1  # what was not exhausted is searched again in a smaller one
+    assert {length for _, length, *_ in shapes} == {256}
+    assert 2 * len(set(keys)) < len(keys)

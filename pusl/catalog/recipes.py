@@ -54,13 +54,17 @@ class ModelRecipe:
 
     def load(self) -> Predictor:
         """The generator with its universe bound to it."""
+        from pusl.decoding.engines import expect_any_length
         from pusl.decoding.generator import KeyphraseGenerator
 
         more: Row = {"predictions": dict(self.predictions)} if self.predictions else {}
-        return KeyphraseGenerator.from_pretrained(
+        generator = KeyphraseGenerator.from_pretrained(
             self.model, device=self.device, precision=self.precision, universe=self.universe,
             calibration=self.calibration, **more,
         )  # fmt: skip
+        if isinstance(generator, KeyphraseGenerator):  # not a fused one
+            expect_any_length(generator)
+        return generator
 
     def prepare(self) -> None:
         """Builds the universe's index once, before several processes want to map it."""

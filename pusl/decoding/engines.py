@@ -67,6 +67,12 @@ def find(engine: AnyEngine, source: Any, rules: Rules, plan: Callable[[int], Pla
     return list(search_phrases(engine, source, rules, plan, **options))
 
 
+def expect_any_length(generator: KeyphraseGenerator) -> None:
+    """Gives pools on a device room for the longest text, so that one pool and its CUDA graphs serve every call."""
+    if isinstance(generator.engine, DeviceEngine):
+        generator.engine.text_room = generator.max_source_length
+
+
 def warm_up(generator: KeyphraseGenerator, k: int, batch_size: int) -> None:
     """Runs every size of batch and length of text that requests may have, so that none of them waits for it.
 
@@ -77,7 +83,7 @@ def warm_up(generator: KeyphraseGenerator, k: int, batch_size: int) -> None:
     generator.generate(["warm up"], 1)
     if not isinstance(engine, DeviceEngine):
         return
-    engine.text_room = longest
+    expect_any_length(generator)
     per_word = len(encode_texts(generator.tokenizer, ["a " * 32], 1 << 10)[0]) / 32
     counts = sorted({slot_bucket(count) for count in range(1, batch_size)} | {slot_bucket(batch_size)})
     for count in counts:
