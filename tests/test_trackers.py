@@ -18,9 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 DEV_SCORES = {"F1@O", "B@mu", "B@2mu", "K@2mu"}
 
 
-def needs(*packages):
-    found = any(importlib.util.find_spec(name) for name in packages)
-    return pytest.mark.skipif(not found, reason=f"needs {' or '.join(packages)}")
+def needs(package):
+    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"needs {package}")
 
 
 def train(folder, *flags, **env):
@@ -36,10 +35,8 @@ def train(folder, *flags, **env):
 
 def events(folder):
     """{curve: steps} of TensorBoard's files: records of a length, a checksum, a message and its checksum."""
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-    except ImportError:
-        from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.event_pb2 import Event
+
     curves = {}
     for path in sorted(folder.glob("events.out.tfevents.*")):
         content, place = path.read_bytes(), 0
@@ -52,7 +49,7 @@ def events(folder):
     return curves
 
 
-@needs("tensorboard", "tensorboardX")
+@needs("tensorboardX")
 def test_tensorboards_curves_stay_beside_the_finished_model(tmp_path):
     train(tmp_path, "--report-to", "tensorboard")
     curves = events(tmp_path / "model" / "tensorboard")

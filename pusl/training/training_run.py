@@ -25,7 +25,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerState, TrainingArguments
-from transformers.integrations import TensorBoardCallback
+from transformers.integrations.integration_utils import TensorBoardCallback
 from transformers.trainer_callback import PrinterCallback
 
 from pusl import paradigms
