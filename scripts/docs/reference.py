@@ -17,9 +17,10 @@ def commands_page() -> str:
     """Every command: what it does, an example, and a table of its flags."""
     parts = [_HEAD, "# Commands\n"]
     parts.append(
-        "`pusl COMMAND --help` shows the same in the terminal. Exit codes: 0 done, 2 your input or flags are wrong "
-        "(one or two lines say what and where), 1 anything else. No output is ever half-written. An existing output "
-        "needs `--force`. A killed run continues with the same command.\n"
+        "`pusl COMMAND --help` shows the same in the terminal.\n\n- Exit code 0 means success. With 2, your input or "
+        "your flags are wrong, and one or two lines say what and where.\n  With 1, something else went wrong.\n"
+        "- Outputs are never half-written. To replace an existing output, add `--force`.\n"
+        "- If a run is killed, type the same command again and it continues.\n\n## All commands\n"
     )
     parts.append(
         "\n".join(f"- [`pusl {name}`](#pusl-{name.replace(' ', '-')}): {text}" for name, (_, text) in COMMANDS.items())
@@ -70,7 +71,8 @@ def _prose(text: str) -> str:
                 lines.pop()
             lines += ["```", ""]
             inside = False
-        lines.append(line.strip() if inside else line)
+        continued = inside and lines[-1].endswith("\\")
+        lines.append("    " * continued + line.strip() if inside else line)
     if inside:
         lines.append("```")
     return "\n".join(lines) + "\n"
@@ -101,14 +103,14 @@ def configs_page(folder: Path) -> str:
 
     parts = [_HEAD, "# Configs\n"]
     parts.append(
-        "`pusl train --config FILE` reads a YAML file whose keys are the flags of `pusl train` with underscores. "
-        "Flags win over the file, the file over the defaults. An unknown key is an error that names the nearest one.\n"
+        "`pusl train --config FILE` reads its settings from a YAML file.\nThe keys are the flags of `pusl train`, with "
+        "underscores instead of hyphens.\nA flag overrides the file, and the file overrides the defaults.\nAn unknown "
+        "key is an error that names the most similar key.\n"
     )
     parts.append("## Configs that come with PUSL\n")
     for path in sorted(folder.glob("*.yaml")):
-        text = path.read_text(encoding="utf-8")
-        first = text.splitlines()[0].lstrip("# ").strip()
-        parts.append(f"### {path.stem}\n\n{first}\n\n```yaml\n{text.strip()}\n```\n")
+        first, _, rest = path.read_text(encoding="utf-8").partition("\n")
+        parts.append(f"### {path.stem}\n\n{first.lstrip('# ').strip()}\n\n```yaml\n{rest.strip()}\n```\n")
     parts.append("## Every key\n\n| key | default | meaning |\n|---|---|---|")
     rows = []
     for field in fields(TrainConfig):
