@@ -99,17 +99,24 @@ def has_bf16(device: str) -> bool:
 
 
 @contextlib.contextmanager
-def float32_products(precision: str) -> Iterator[None]:
-    """Lets float32 products on CUDA use TF32 inside the block if `precision` is tf32, and only then."""
+def cuda_settings(precision: str) -> Iterator[None]:
+    """How torch computes on CUDA inside the block.
+
+    Float32 products use TF32 if `precision` is tf32, and only then. Attention never uses cuDNN's kernel, which newer
+    torch prefers on Hopper and Blackwell: T5's attention always has a mask, and with a mask its backward pass can give
+    NaN (pytorch/pytorch#196678) and knows no gradient of T5's position bias. The memory-efficient kernel has both.
+    """
     import torch
 
-    before = torch.get_float32_matmul_precision()
+    products, attention = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cuda.enable_cudnn_sdp(attention)
 
 
 def weight_type(precision: str) -> Any:

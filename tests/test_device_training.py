@@ -17,7 +17,7 @@ from pusl import paradigms
 from pusl.decoding import generator as generator_module
 from pusl.decoding.device.device_engine import DeviceEngine
 from pusl.decoding.rules import Rules
-from pusl.devices import choose_device, float32_products
+from pusl.devices import choose_device, cuda_settings
 from pusl.tokenizer import token_ids
 from pusl.training import TrainConfig
 from pusl.training.collate import BatchPlan, Collator, TokenizedItem
@@ -26,7 +26,7 @@ from pusl.training.objective import IGNORED, with_loss
 from pusl.training.record import RunFolder, new_record
 from pusl.training.train_config import resolve
 from pusl.training.trainer import KeyphraseTrainer
-from pusl.training.training_run import _arguments
+from pusl.training.training_run import _arguments, with_precision
 from pusl_eval.files import InputError, write_rows
 
 ITEMS = [TokenizedItem([20, 21, 22, 1], [[30, 31], [32]]), TokenizedItem([23, 1], [[33], [34, 35, 36], [37]])]
@@ -165,13 +165,43 @@ def test_a_trainer_sees_only_the_gpu_that_was_named(monkeypatch: pytest.MonkeyPa
         choose_device("cuda:1")
 
 
-def test_bfloat16_is_the_default_where_the_gpu_has_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_reaches_the_trainer(tmp_path: Any) -> None:
     config = TrainConfig(train=__file__, out=str(tmp_path), compile=True, bf16=False)
     args = _arguments(resolve(config), RunFolder(str(tmp_path)), 10, 5, False, "cpu")
     assert args.torch_compile and not args.bf16
-    assert TrainConfig().bf16 is None
-    before = torch.get_float32_matmul_precision()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_bfloat16_is_the_default_where_the_gpu_has_it(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def supported(including_emulation: bool) -> bool:
+        asked["emulation"] = including_emulation
+        return native
+
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", supported)
+    config = TrainConfig(train=__file__, out="m")
+    assert config.bf16 is None
+    assert with_precision(config, "cuda").bf16 is native and asked == {"emulation": False}
+    assert with_precision(config, "cpu").bf16 is False and with_precision(config, "mps").bf16 is False
+    for said in (True, False):
+        assert with_precision(dataclasses.replace(config, bf16=said), "cuda").bf16 is said
+
+
+def test_tf32_and_the_attention_kernel_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with float32_products("tf32"):
-        assert torch.get_float32_matmul_precision() == "high"
-    assert torch.get_float32_matmul_precision() == before
+    for precision, products in (("tf32", "high"), ("fp32", "highest")):
+        with cuda_settings(precision):
+            assert torch.get_float32_matmul_precision() == products
+            assert not torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.mem_efficient_sdp_enabled()
+    assert (torch.get_float32_matmul_precision(), torch.backends.cuda.cudnn_sdp_enabled()) == before
+
+
+def test_which_attention_kernels_have_a_gradient_for_a_bias() -> None:
+    """Why cuDNN's is turned off. If torch gives it one, the setting is worth another look."""
+    q, bias = (torch.randn(1, 2, 16, n, device="meta", dtype=torch.bfloat16, requires_grad=True) for n in (8, 16))
+    out = torch.ops.aten._scaled_dot_product_efficient_attention(q, q, q, bias, True)[0]
+    assert len(out.grad_fn.next_functions) == 4
+    with pytest.raises(RuntimeError, match="not differentiable with respect to argument 'attn_bias'"):
+        torch.ops.aten._scaled_dot_product_cudnn_attention(q, q, q, bias, True)

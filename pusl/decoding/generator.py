@@ -27,7 +27,7 @@ from pusl.decoding.rules import Phrase, Rules, Sampling, check_numbers
 from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.universe import Universe, UniverseRule
 from pusl.decoding.windows import LONG, join_windows, text_windows
-from pusl.devices import float32_products, resolve_device, resolve_precision, weight_type
+from pusl.devices import cuda_settings, resolve_device, resolve_precision, weight_type
 from pusl.fusion.folder import is_fused
 from pusl.hub import model_folder
 from pusl.paradigms import STRATEGIES
@@ -215,7 +215,7 @@ class KeyphraseGenerator(Streaming):
             check_numbers(one.logprob for given in found for one in given)
             return found if long == "cut" else join_windows(found, [number for _, number in owner], self._form)
 
-        with float32_products(self.precision):
+        with cuda_settings(self.precision):
             found = in_parts(work, readable, PROGRESS_BATCHES * batch_size) if progress else work(readable)
         answers = PredictionList((Prediction(exhausted=True) for _ in texts), texts)
         for i, given in zip(readable, found, strict=True):
@@ -252,7 +252,7 @@ class KeyphraseGenerator(Streaming):
             batch_size: items scored at once; changes speed, never results.
             calibration: adds probabilities; overrides the generator's own.
         """
-        with float32_products(self.precision):
+        with cuda_settings(self.precision):
             return score_candidates(
                 self, texts, candidates, known=known, batch_size=batch_size, calibration=calibration
             )

@@ -30,7 +30,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from pusl import paradigms
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, save_labels, scratch_model
-from pusl.devices import choose_device, float32_products, resolve_device
+from pusl.devices import choose_device, cuda_settings, resolve_device
 from pusl.examples import read_examples
 from pusl.hub import check_login, push
 from pusl.process import half_amx
@@ -81,8 +81,7 @@ def train(
     """
     config = resolve(config)
     device = choose_device(config.device)
-    if config.bf16 is None:
-        config = dataclasses.replace(config, bf16=device == "cuda" and has_fast_bf16(device))
+    config = with_precision(config, device)
     state = PartialState(cpu=device == "cpu")  # without a GPU only this makes it distributed
     folder = RunFolder(str(config.out))
     record = folder.admit(resume, force)
@@ -175,7 +174,7 @@ class TrainingRun:
         checkpoint = self.folder.last_checkpoint() if self.state.is_main_process else None
         self.state.wait_for_everyone()
         checkpoint = checkpoint or self.folder.last_checkpoint()
-        with StopSignal() as stop, float32_products("tf32"):
+        with StopSignal() as stop, cuda_settings("tf32"):
             self.trainer = self._trainer(stop, score_first=self.score_first and checkpoint is None)
             done = self._done(checkpoint)
             if not done:
@@ -393,6 +392,13 @@ def _all_texts(config: TrainConfig) -> Iterator[str]:
     ):
         yield example.text
         yield from example.keyphrases
+
+
+def with_precision(config: TrainConfig, device: str) -> TrainConfig:
+    """The config with its precision decided: bfloat16 unless told otherwise on GPUs that have it, else float32."""
+    if config.bf16 is not None:
+        return config
+    return dataclasses.replace(config, bf16=device == "cuda" and has_fast_bf16(device))
 
 
 def has_fast_bf16(device: str) -> bool:

@@ -36,12 +36,12 @@ def ours(model: Any, ids: Any, precision: str, beam: bool) -> Run:
     from pusl.decoding.device.device_engine import DeviceEngine
     from pusl.decoding.plans import Ranked
     from pusl.decoding.rules import Rules
-    from pusl.devices import float32_products
+    from pusl.devices import cuda_settings
 
     engine, rules = DeviceEngine(model, precision), Rules(ids, True, K, CAP)
 
     def run(texts: list[list[int]]) -> list[Any]:
-        with float32_products(precision):
+        with cuda_settings(precision):
             if beam:
                 plans: Any = engine.search_phrases(texts, rules, lambda _: Ranked(K, str), beams=BEAMS, slots=BATCH)
                 return [[one.ids for one in plan.phrases()] for plan in plans]

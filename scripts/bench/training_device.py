@@ -27,7 +27,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq, T5Config, T5ForConditionalGeneration
 
 from pusl.data.simulate import SimulateConfig, simulate
-from pusl.devices import float32_products, has_bf16, resolve_device
+from pusl.devices import cuda_settings, has_bf16, resolve_device
 from pusl.examples import read_examples
 from pusl.paradigms import Pusl
 from pusl.tokenizer import token_ids, train_tokenizer
@@ -139,7 +139,7 @@ def measure(name: str, data: Data, shape: str, device: str, steps: int) -> tuple
         with half:
             return summed_loss(run, moved(batch), plain) / tokens
 
-    with float32_products(precision):
+    with cuda_settings(precision):
         with torch.no_grad():
             start = float(forward(first))
         seen, begun, count = 0, 0.0, 0
