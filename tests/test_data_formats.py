@@ -100,7 +100,7 @@ def test_a_csv_vocabulary_with_languages(capsys):
 @pytest.mark.parametrize(
     ("name", "content", "flags", "words"),
     [
-        ("v.ttl", TURTLE, [], "has labels in several languages (en, fi). Choose one"),
+        ("v.ttl", TURTLE, [], "has labels in several languages (en, fi). Pass --language fi, or"),
         ("v.ttl", TURTLE, ["--language", "sv"], "no labels in the language 'sv' (found: en, fi)"),
         ("v.ttl", "@prefix broken", [], "v.ttl: not valid turtle"),
         ("v.rdf", "<rdf:RDF", [], "v.rdf: not valid xml"),
@@ -221,6 +221,9 @@ def test_predictions_go_to_label_studio_and_annotations_come_back(capsys):
     assert list(read_examples("back.jsonl")) == [
         Example("a1", ITEMS[0].text, ["drones", "added"]), Example("a2", ITEMS[1].text, ["bicycles", "x", "added"]),
     ]  # fmt: skip
+    capsys.readouterr()
+    assert convert("t.json.gz", "--to", "nobody.jsonl") == 0  # nobody has annotated them yet
+    assert "2 tasks without an annotation" in capsys.readouterr().out
 
 
 def test_every_control_of_label_studio(capsys):

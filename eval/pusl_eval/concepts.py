@@ -131,8 +131,8 @@ def _choose(path: str | Path, languages: Iterable[str], language: str | None) ->
     shown = ", ".join(name or "none" for name in found)
     if language is None:
         raise InputError(
-            f"{path}: has labels in several languages ({shown}). Choose one: `pusl data convert {path} --to "
-            f"universe.txt --language {found[-1]}`"
+            f"{path}: has labels in several languages ({shown}). Pass --language {found[-1]}, or where a command has "
+            f"no such flag, first: pusl data convert {path} --to universe.txt --language {found[-1]}"
         )
     raise InputError(f"{path}: no labels in the language {language!r} (found: {shown or 'no labels at all'})")
 

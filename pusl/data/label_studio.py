@@ -28,7 +28,9 @@ SPANS = ("labels", "hypertextlabels", "paragraphlabels")
 def looks_like_tasks(source: str | Path) -> bool:
     """Whether the first value is a task with its data and annotations or predictions."""
     _, first = next(json_values(source), (0, None))
-    return isinstance(first, dict) and isinstance(first.get("data"), dict) and ("annotations" in first or "id" in first)
+    if not isinstance(first, dict) or not isinstance(first.get("data"), dict):
+        return False
+    return bool({"annotations", "predictions", "id"} & first.keys())
 
 
 def read_tasks(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
