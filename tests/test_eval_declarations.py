@@ -70,7 +70,7 @@ def test_a_declared_metric_is_everywhere(declared, tmp_path, monkeypatch, capsys
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "Wrong phrases." in capsys.readouterr().out
-    assert "| Wrong@k | \\|Ŷ:k \\ Y\\| | ↓ |" in markdown(FURTHER)
+    assert "| Wrong@k | Wrong phrases. | \\|Ŷ:k \\ Y\\| | ↓ |" in markdown(FURTHER)
 
 
 def test_the_draws_of_the_others_stay(declared):

@@ -24,19 +24,17 @@ def help_text(width: int = 100) -> str:
     lines = ["metrics (formulas: docs/reference/metrics.md):"]
     for metric in REGISTRY:
         if metric.needs != "judge":
-            meaning = metric.meaning + (f" Needs {NEEDS[metric.needs]}." if metric.needs else "")
-            first, *rest = textwrap.wrap(meaning, width - 24)
+            first, *rest = textwrap.wrap(_meaning(metric), width - 24)
             lines += [f"  {_names(metric):<20}  {first}", *(" " * 24 + line for line in rest)]
     return "\n".join(lines)
 
 
 def markdown(section: str) -> str:
     """The table of one section of docs/reference/metrics.md."""
-    rows = ["| name | definition | better | needs | meaning |", "|---|---|---|---|---|"]
+    rows = ["| name | meaning | definition | better |", "|---|---|---|---|"]
     for metric in REGISTRY:
         if metric.section == section:
-            needs = NEEDS[metric.needs] if metric.needs else ""
-            cells = (_names(metric), metric.formula, ARROWS.get(metric.better, "–"), needs, metric.meaning)
+            cells = (_names(metric), _meaning(metric), metric.formula, ARROWS.get(metric.better, "–"))
             rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -47,6 +45,10 @@ def rewritten(text: str) -> str:
     if found != list(SECTIONS):
         raise InputError(f"expected one table for each of: {', '.join(SECTIONS)}; found: {', '.join(found) or 'none'}")
     return _TABLE.sub(lambda match: match[1] + markdown(match[2]) + match[3], text)
+
+
+def _meaning(metric: Metric[Any]) -> str:
+    return metric.meaning + (f" Needs {NEEDS[metric.needs]}." if metric.needs else "")
 
 
 def _names(metric: Metric[Any]) -> str:
