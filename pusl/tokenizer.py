@@ -11,6 +11,7 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count, takewhile
 from random import Random
 from typing import Any
 
@@ -139,6 +140,13 @@ def token_ids(tokenizer: Any, config: Any = None) -> TokenIds:
     start = getattr(config, "decoder_start_token_id", None)
     start = pad if start is None else start
     return TokenIds(pad=pad, eos=eos, bok=known[BOK], eok=known[EOK], sep=known[SEP], start=start)
+
+
+def banned_ids(tokenizer: Any, vocab_size: int) -> list[int]:
+    """Ids that are no text: T5's marks for gaps (`<extra_id_0>`, ...), and rows beyond the tokenizer, never trained."""
+    found = (tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>") for number in count())
+    sentinels = takewhile(lambda one: one not in (None, tokenizer.unk_token_id), found)
+    return [*sentinels, *range(len(tokenizer), vocab_size)]
 
 
 def encode_texts(tokenizer: Any, texts: Sequence[str], max_length: int) -> list[list[int]]:

@@ -99,6 +99,19 @@ def stock_score(checkpoint, source: list[list[int]], phrase: list[int]) -> float
     return float(sum(rows[i, token] for i, token in enumerate(wanted)))
 
 
+def test_the_sentinels_of_pretraining_never_come(folders):
+    """ByT5's random model likes them; no phrase may have one."""
+    checkpoint = base_checkpoint(folders / "byt5")
+    texts, sentinels = documents(4), checkpoint.tokenizer.convert_tokens_to_ids(["<extra_id_0>", "<extra_id_124>"])
+    generator = KeyphraseGenerator(checkpoint)
+    assert set(sentinels) <= set(generator.banned) and len(generator.banned) >= 125
+    with torch.no_grad():
+        checkpoint.model.lm_head.weight[sentinels] *= 50  # now they are likely
+    generator = KeyphraseGenerator(checkpoint)
+    for way in ({}, {"strategy": "sequence"}, {"allow_repeats": True}):
+        assert not any("extra_id" in phrase for one in generator.generate(texts, 3, **way) for phrase in one.keyphrases)
+
+
 def test_what_is_not_supported_is_refused_with_what_is(tmp_path):
     from transformers import BartConfig
 

@@ -31,7 +31,7 @@ from pusl.devices import cuda_settings, resolve_device, resolve_precision, weigh
 from pusl.fusion.folder import is_fused
 from pusl.hub import model_folder
 from pusl.paradigms import STRATEGIES
-from pusl.tokenizer import decode_each, encode_keyphrases, encode_whole
+from pusl.tokenizer import banned_ids, decode_each, encode_keyphrases, encode_whole
 from pusl_eval.files import InputError
 from pusl_eval.normalize import distinct, normalize
 
@@ -75,8 +75,7 @@ class KeyphraseGenerator(Streaming):
         self.max_phrase_tokens = int(defaults.get("max_phrase_tokens") or DEFAULT_PHRASE_TOKENS)
         self.engine = make_engine(checkpoint.model, self.precision)
         self.universe = self._universe(universe)
-        # Rows beyond the tokenizer's size were never trained and have no text.
-        self.banned = tuple(range(len(self.tokenizer), self.engine.vocab_size))
+        self.banned = tuple(banned_ids(self.tokenizer, self.engine.vocab_size))
         self._texts: dict[tuple[int, ...], tuple[str, str]] = {}
 
     @classmethod

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor
 
+from pusl.tokenizer import banned_ids
 from pusl_eval.files import InputError
 
 DEFAULT_PHRASE_TOKENS = 16
@@ -69,12 +70,12 @@ class TopKKeyphrasesLogitsProcessor(LogitsProcessor):
 
     @classmethod
     def for_checkpoint(cls, checkpoint: Any, k: int) -> TopKKeyphrasesLogitsProcessor:
-        """The rule with a PUSL checkpoint's own marks, length cap and untrained rows."""
+        """The rule with a PUSL checkpoint's own marks, length cap and ids that are no text."""
         tokens = checkpoint.tokens
         return cls(
             bok=tokens.bok, eok=tokens.eok, eos=tokens.eos, pad=tokens.pad, k=k,
             max_phrase_tokens=checkpoint.meta.get("defaults", {}).get("max_phrase_tokens") or DEFAULT_PHRASE_TOKENS,
-            banned=[tokens.sep, *range(len(checkpoint.tokenizer), checkpoint.model.config.vocab_size)],
+            banned=[tokens.sep, *banned_ids(checkpoint.tokenizer, checkpoint.model.config.vocab_size)],
         )  # fmt: skip
 
     @property
