@@ -27,6 +27,7 @@ from tqdm.auto import tqdm
 from pusl_eval.files import (
     InputError,
     Row,
+    check_apart,
     check_input,
     check_output,
     claimed,
@@ -221,6 +222,7 @@ def rerank(
     if state is not None and objective != "coverage":
         raise InputError(f"--state is for --objective coverage; '{objective}' treats each item alone")
     check_input(predictions)
+    check_apart([output], {"--predictions": predictions, "--state": state})
     with contextlib.ExitStack() as stack:
         if state is not None:
             stack.enter_context(folder_for(state))

@@ -144,7 +144,7 @@ BAD = {
     "--by jpv --popularity x.tsv": "--popularity belongs to --by self-selection",
     "--popularity nothing.tsv": "nothing.tsv: no such file",
     "--seed -1": "'seed' is -1",
-    "--out full.jsonl --force": "is the input file itself",
+    "--out full.jsonl --force": "is the input file; name another output",
 }
 
 

@@ -241,7 +241,7 @@ def test_an_existing_output_needs_force(files, capsys):
 def test_the_output_is_no_input(files, capsys):
     before = Path("refs.jsonl").read_bytes()
     assert run("--output", "./refs.jsonl", "--force") == 2
-    assert "input files" in capsys.readouterr().err
+    assert "is the --references file" in capsys.readouterr().err
     assert Path("refs.jsonl").read_bytes() == before
 
 

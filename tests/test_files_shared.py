@@ -239,6 +239,9 @@ def test_damaged_json_is_one_line(tmp_path: Path, content: str) -> None:
     (OSError(24, "Too many open files"), 1, "Too many open files"),
     (MemoryError("Unable to allocate 9 TiB"), 1, "out of memory (Unable to allocate 9 TiB)"),
     (ConnectionRefusedError("cannot reach the hub"), 1, "cannot reach the hub"),
+    (Exception("Error while serializing: I/O error: No space (os error 28)"), 1, "No space left on device; nothing"),
+    (RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"), 1, "the disk may be full"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 1, "out of memory; nothing"),
     (InputError("no column '\x1b[31m\x00'"), 2, "no column '\\x1b[31m\\x00'"),
     (InputError("x" * 9000), 2, "xxx..."),
 ])  # fmt: skip

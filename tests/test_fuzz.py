@@ -37,6 +37,21 @@ def test_every_command_line_gets_a_clean_answer(tmp_path: Path) -> None:
     assert done.returncode == 0 and result["cases"] == CASES
 
 
+@pytest.mark.slow
+def test_gzip_bombs_need_little_memory(tmp_path: Path) -> None:
+    """A line of 400 MB in a small file, for every command that reads items: at most 300 MB above its start."""
+    out = tmp_path / "result.json"
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "eval"), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT.with_name("bombs.py")), "--megabytes", "400", "--output", str(out)],
+        capture_output=True, text=True, timeout=1500, env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    found = json.loads(out.read_text())
+    assert {row["line"].split()[0] for row in found} >= {"score", "fuse", "judge", "generate", "train", "evaluate"}
+    assert all(row["code"] == 2 and "16 MiB" in row["said"] for row in found), "a line was refused for another reason"
+
+
 def test_every_command_and_flag_is_in_the_table(fuzzer: Any, tmp_path: Path) -> None:
     from pusl.cli import COMMANDS
 

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from pusl_eval.columns import add_columns, name_columns
-from pusl_eval.files import InputError, check_input, check_output, write_json
+from pusl_eval.files import check_apart, check_input, check_output, write_json
 from pusl_eval.flags import MOST, add_cuts, add_force, add_seed, integer, named_files, parameters
 
 if TYPE_CHECKING:
@@ -82,12 +82,15 @@ def score(args: argparse.Namespace) -> dict[str, Evaluation]:
     """Scores, prints and writes. The metrics by system."""
     name_columns(args, ("references", "train", "unbiased"))
     systems = named_files(args.predictions)
-    sources = [args.references, *systems.values(), args.train, args.universe, args.label_space, args.weights]
-    files = [check_input(path) for path in [*sources, args.rank_weights, args.unbiased] if path is not None]
+    names = ("references", "train", "universe", "label_space", "weights", "rank_weights", "unbiased")
+    sources = {f"--{name.replace('_', '-')}": getattr(args, name) for name in names}
+    sources |= {f"--predictions {name}": path for name, path in systems.items()}
+    for path in sources.values():
+        if path is not None:
+            check_input(path)
     if args.output:
-        output = check_output(args.output, args.force)
-        if output.exists() and any(output.samefile(path) for path in files):
-            raise InputError(f"--output {output}: is one of the input files")
+        check_apart([args.output], sources)
+        check_output(args.output, args.force)
 
     from pusl_eval.evaluation import compare, evaluate
 

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 
@@ -73,11 +74,6 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
     except MemoryError as error:
         _say(f"{name}: out of memory{f' ({error})' if str(error) else ''}; nothing was left half-written")
         return 1
-    except RuntimeError as error:
-        if not any(words in str(error) for words in NO_MEMORY):
-            raise
-        _say(f"{name}: out of memory; nothing was left half-written. Ask for less at once")
-        return 1
     except OSError as error:
         where = shown(error.filename)
         if error.errno in PATH_ERRORS and where:
@@ -88,7 +84,25 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
         _drop_output()
         _say(f"{name}: {error.strerror}{f' ({where})' if where else ''}; nothing was left half-written")
         return 1
+    except Exception as error:
+        fault = _fault_of_the_machine(str(error))
+        if not fault:
+            raise
+        _say(f"{name}: {fault}")
+        return 1
     return code
+
+
+def _fault_of_the_machine(message: str) -> str:
+    """What a library without Python's own kinds of errors means; "" if its error is something else."""
+    if any(words in message for words in NO_MEMORY):
+        return "out of memory; nothing was left half-written. Ask for less at once"
+    number = re.search(r"\(os error (\d+)\)", message)  # as safetensors says it
+    if number and int(number[1]) in DISK_ERRORS:
+        return f"{os.strerror(int(number[1]))}; nothing was left half-written"
+    if "PytorchStreamWriter failed" in message or ". unexpected pos " in message:  # as torch.save says it
+        return "a file could not be written to its end; the disk may be full. Nothing was left half-written"
+    return ""
 
 
 @contextlib.contextmanager

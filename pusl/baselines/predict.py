@@ -15,7 +15,16 @@ from tqdm.auto import tqdm
 from pusl.baselines.label_matrix import read_training
 from pusl.baselines.model import Baseline, baseline_class, check_new_folder, load_baseline, save_baseline
 from pusl.examples import Columns, Example, read_examples
-from pusl_eval.files import InputError, Journal, Row, check_input, check_output, write_rows, written_together
+from pusl_eval.files import (
+    InputError,
+    Journal,
+    Row,
+    check_apart,
+    check_input,
+    check_output,
+    write_rows,
+    written_together,
+)
 
 log = logging.getLogger(__name__)
 CHUNK = 2048  # items ranked at once; limits memory
@@ -51,6 +60,7 @@ def run_baseline(
     targets = [path for path in (output, save) if path is not None]
     journal = Journal(targets[0])
     if output is not None:
+        check_apart([output], {"--train": train, "--input": input})
         check_output(output, force or journal.owns(output))
     if save is not None:
         check_new_folder(save, force or journal.owns(save))

@@ -29,7 +29,17 @@ from pusl.catalog.shards import CatalogFile, CatalogItem
 from pusl.examples import STANDARD, Columns
 from pusl.fusion.folder import is_fused
 from pusl.hub import model_folder
-from pusl_eval.files import InputError, Row, check_input, file_digest, kind_of, read_rows, split_list, storage
+from pusl_eval.files import (
+    InputError,
+    Row,
+    check_apart,
+    check_input,
+    file_digest,
+    kind_of,
+    read_rows,
+    split_list,
+    storage,
+)
 from pusl_eval.files.jsonl import parse_row
 from pusl_eval.files.lines import decode_line, is_gzip, raw_lines
 from pusl_eval.normalize import distinct
@@ -179,8 +189,7 @@ def score_catalog(
     """
     recipe = ModelRecipe(os.path.abspath(model_folder(model)), precision, threads, device=device)
     input, output, candidates = (storage.plain_path(path) for path in (input, output, candidates))
-    if output in (input, candidates):
-        raise InputError(f"--output {output}: is an input; name another file")
+    check_apart([output], {"--input": input, "--candidates": candidates})
     CandidateLists(candidates)  # what is wrong with the file is said before the model is loaded
     recipe.fingerprint()
     if calibrate is not None:

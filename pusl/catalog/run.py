@@ -26,7 +26,7 @@ from pusl.devices import gpu_count, resolve_device
 from pusl.examples import STANDARD, Columns
 from pusl.hub import model_folder
 from pusl.process import torch_threads
-from pusl_eval.files import InputError, Row, kind_of, storage
+from pusl_eval.files import InputError, Row, check_apart, kind_of, storage
 
 SHARD_SIZE = 512
 NOTHING_USABLE = 1000  # bad lines from the start, and not one good: stop early
@@ -210,8 +210,7 @@ def generate_catalog(
         model = with_calibration(model, calibrate, output, columns, k, decoding, workers, progress)
     options = Options(k, {name: value for name, value in decoding.items() if value is not None}, explain, complete)
     kind = kind_of(output)
-    if input == output:
-        raise InputError(f"--output {output}: is the input; name another file")
+    check_apart([output], {"--input": input})
     source = CatalogFile(input, columns, complete)
     if complete:
         source.check_known()

@@ -181,7 +181,7 @@ def _model(args: argparse.Namespace) -> Any:
     names = ("strategy", "allow_repeats", "vocabulary", "min_score", "num_beams", "top_p")
     refuse_decoding({name: getattr(args, name) for name in names})
 
-    given = {name: value for name, value in vars(args).items() if name not in ("model", "temperature")}
+    given = {name: value for name, value in vars(args).items() if (name, value) != ("temperature", None)}
     cache = args.cache or str(Path(args.output).absolute().parent / "llm_answers.sqlite")
     return LLMSpec(build(LLMSettings, {**given, "model": args.llm}), cache)
 

@@ -45,14 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the page and prints its path."""
     from pusl_eval.columns import name_columns
-    from pusl_eval.files import check_output
+    from pusl_eval.files import check_apart, check_output
     from pusl_eval.flags import named_files
     from pusl_eval.report import write_report
 
     name_columns(args, ("references", "train", "complete"))
+    systems = named_files(args.predictions)
+    for name in ("references", "train", "universe", "complete"):
+        check_apart([args.output], {f"--{name}": getattr(args, name)})
+    check_apart([args.output], {f"--predictions {name}": path for name, path in systems.items()})
     check_output(args.output, args.force)
     write_report(
-        args.output, args.references, named_files(args.predictions), train=args.train, universe=args.universe,
+        args.output, args.references, systems, train=args.train, universe=args.universe,
         complete=args.complete, title=args.title, examples=args.examples, seed=args.seed,
         normalization=args.normalization, judged=args.judged, force=args.force,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from pusl.data.xmc import read_libsvm, read_xmc
 from pusl.examples import Columns, Example, SeenIds, examples_of, read_examples
 from pusl_eval.columns import ItemFields, choose_ids
 from pusl_eval.concepts import Thesaurus, is_vocabulary
-from pusl_eval.files import InputError, Row, check_output, is_url, kind_of, read_rows, write_rows
+from pusl_eval.files import InputError, Row, check_apart, check_output, is_url, kind_of, read_rows, write_rows
 from pusl_eval.normalize import collapse, distinct_forms
 from pusl_eval.records import parse_prediction
 
@@ -41,6 +41,7 @@ def convert(
     check(config)
     columns, report = columns or Columns(), Report(config.format, config.to_format)
     if not (config.to_format == "annif" and not Path(to).suffix):  # a folder
+        check_apart([to], {"input": source})
         check_output(to, force)
     if config.format == "auto":
         report.format, columns = guess_format(source, config, columns, report.warnings)

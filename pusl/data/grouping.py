@@ -17,7 +17,7 @@ import numpy as np
 from pusl.config import check, option
 from pusl.data.thin import read_popularity
 from pusl.examples import Columns, Example, read_examples, write_examples
-from pusl_eval.files import InputError, check_output, same_path
+from pusl_eval.files import InputError, check_apart, check_output
 from pusl_eval.laziness import DIVERSE, HOT
 from pusl_eval.normalize import distinct_forms
 
@@ -54,8 +54,7 @@ def group(
     """Writes `path` to `out` with the field `group`; returns items, keyphrases and interactions per group."""
     config.checked()
     check_output(out, force)
-    if same_path(out, path):
-        raise InputError(f"--out {out}: is the input file itself")
+    check_apart([out], {"input": path, "--popularity": config.popularity})
     known = read_popularity(config.popularity, config.popularity_is_rank) if config.popularity else None
     interactions, sizes = array("d"), array("q")
     for example in read_examples(path, columns=columns):

@@ -20,7 +20,7 @@ import numpy as np
 from pusl.config import check, option
 from pusl.data.selection import Floats, Ints, power_law_counts, zipf_weights
 from pusl.examples import Columns, Example, read_examples, write_examples
-from pusl_eval.files import InputError, check_output, read_lines, same_path
+from pusl_eval.files import InputError, check_apart, check_output, read_lines
 from pusl_eval.flags import SEED, parameters
 from pusl_eval.laziness import laziness
 from pusl_eval.normalize import collapse, distinct, normalize
@@ -99,8 +99,7 @@ def thin(
     """
     config.checked()
     check_output(out, force)
-    if same_path(out, path):
-        raise InputError(f"--out {out}: is the input file itself")
+    check_apart([out], {"input": path, "--popularity": config.popularity})
     found = collect(path, config, columns)
     rng = np.random.default_rng(config.seed)
     empty = config.empty or ("one" if config.by == "self-selection" else "drop")
@@ -110,6 +109,8 @@ def thin(
         numbers = coin_flips(rng, found, config, at_least_one=empty == "one")
     kept = _add_up(numbers > 0, found.sizes)
     kept = kept[kept > 0] if empty == "drop" else kept
+    if not kept.sum():
+        raise InputError(f"{path}: no label would be left; keep more of them (--keep, --propensity-parameters)")
     with_counts = config.by == "self-selection"
     written = write_examples(out, _thinned(path, columns, found.sizes, numbers, with_counts, empty == "drop"), force)
     before, after = laziness(found.sizes), laziness(kept)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from pusl.config import option
+from pusl.config import check, option
 from pusl.llm.answers import Answer
 from pusl.llm.prompts import PROMPTS, Prompt, valid_unicode
 from pusl_eval.files import InputError
@@ -67,6 +67,7 @@ class LLMSettings:
     max_cost: float | None = option(None, "stop before the run costs more than this many USD", minimum=0)
 
     def __post_init__(self) -> None:
+        check(self)
         if self.max_cost is not None and (self.price_in is None or self.price_out is None):
             raise InputError("--max-cost needs --price-in and --price-out (USD per million tokens)")
         if not self.model.strip():

@@ -13,8 +13,17 @@ from typing import Any
 
 from pusl.llm.endpoint import LLMSettings
 from pusl.llm.judge_job import JudgeOptions, prepare
-from pusl.llm.judging import beside, cache_path, check_apart, judged, people_scores, summary_path
-from pusl_eval.files import InputError, Row, check_output, check_outputs, write_json, write_rows, written_together
+from pusl.llm.judging import beside, cache_path, judged, people_scores, summary_path
+from pusl_eval.files import (
+    InputError,
+    Row,
+    check_apart,
+    check_output,
+    check_outputs,
+    write_json,
+    write_rows,
+    written_together,
+)
 
 
 def output_of(output: str | Path, system: str) -> Path:
@@ -43,7 +52,8 @@ def judge_systems(
         targets += [output_of(output, name), summary_path(output_of(output, name))]
     files: dict[str, Any] = {"references": references, "predictions": None, "universe": universe, "train": train}
     files["gold"] = gold
-    check_apart((*targets, cache), {**files, **{f"predictions {name}": path for name, path in predictions.items()}})
+    inputs = {**files, **{f"predictions {name}": path for name, path in predictions.items()}}
+    check_apart((*targets, cache), {f"--{name}": path for name, path in inputs.items()})
     check_outputs(targets, force)
     found: dict[str, Row] = {}
     rows: dict[str, list[Row]] = {}
@@ -68,6 +78,8 @@ def score_people(
     options: JudgeOptions, universe: str | Path | None = None, train: str | Path | None = None, force: bool = False,
 ) -> Row:  # fmt: skip
     """People's verdicts alone: Hum@k of every system, written to `output` as JSON. Asks no endpoint."""
+    check_apart([output], {"--references": references, "--universe": universe, "--train": train, "--gold": gold})
+    check_apart([output], {f"--predictions {name}": path for name, path in (predictions or {}).items()})
     check_output(output, force)
     options = dataclasses.replace(options, needs_text=False, consistency=0)
     found: Row = {}

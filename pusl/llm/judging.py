@@ -6,7 +6,7 @@ ones are asked for. So a second run makes no request, and a killed run continues
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pusl.llm.endpoint import EndpointError, LLMSettings, RequestFailed, estimat
 from pusl.llm.judge_job import Job, JudgeOptions, Question, prepare
 from pusl.llm.prompts import JUDGE_VERSIONS, Prompt, judge_prompt, one_line, parse_verdicts
 from pusl.llm.threads import run_all
-from pusl_eval.files import InputError, Row, check_outputs, same_path, write_json, write_rows, written_together
+from pusl_eval.files import InputError, Row, check_apart, check_outputs, write_json, write_rows, written_together
 from pusl_eval.inputs import fingerprint
 from pusl_eval.judge import JudgedItem, agreement, judge_scores
 from pusl_eval.normalize import normalize
@@ -100,21 +100,13 @@ def judge(
     targets = (Path(output), summary_path(output, summary))
     cache = cache_path(output, cache)
     files = {"references": references, "predictions": predictions, "universe": universe, "train": train, "gold": gold}
-    check_apart((*targets, cache), files)
+    check_apart((*targets, cache), {f"--{name}": path for name, path in files.items()})
     check_outputs(targets, force)
     result, rows = judged(files, settings, cache, options=options, progress=progress)
     with written_together(targets, force) as (verdicts, scores):
         write_rows(verdicts, rows)
         write_json(scores, result)
     return result
-
-
-def check_apart(outputs: Iterable[Path], files: Mapping[str, str | Path | None]) -> None:
-    """An InputError if an output is one of the input files (name of the flag -> path)."""
-    for path in outputs:
-        for name, source in files.items():
-            if source is not None and same_path(path, source):
-                raise InputError(f"{path}: is the --{name} file; write to another one")
 
 
 def judged(

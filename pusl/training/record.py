@@ -171,6 +171,28 @@ class RunFolder:
         return found[-1] if found else None
 
 
+def mark_complete(checkpoint: Path) -> None:
+    """The mark of a checkpoint that was written to its end: the digests of its files.
+
+    Other processes may still be writing random states of theirs, `rng_state_N.pth`; these are left out.
+    """
+    files = [path for path in sorted(checkpoint.iterdir()) if path.is_file() and not path.match("rng_state_*")]
+    write_json(checkpoint / COMPLETE, {path.name: file_digest(path) for path in files}, force=True)
+
+
+def check_complete(checkpoint: Path) -> None:
+    """An InputError if a file of a complete checkpoint is not as it was written."""
+    if not (checkpoint / COMPLETE).stat().st_size:
+        return  # of an earlier version, which made an empty mark
+    for name, digest in read_json(checkpoint / COMPLETE, f"remove {checkpoint.name} to resume before it").items():
+        path = checkpoint / Path(name).name
+        if not path.is_file() or file_digest(path) != digest:
+            raise InputError(
+                f"{path}: is missing or damaged; remove the folder {checkpoint.name} to resume from the one before it, "
+                "or pass --force to start again"
+            )
+
+
 def new_record(config: TrainConfig, processes: int, device: str = "cpu") -> RunRecord:
     """The record before the first step."""
     return RunRecord(

@@ -14,7 +14,6 @@ import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -27,7 +26,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from pusl.training.collate import BatchPlan, PlanSampler
 from pusl.training.optimizer import Muon
-from pusl.training.record import COMPLETE
+from pusl.training.record import mark_complete
 
 PREFIX = "eval_"
 LOG_INTERVAL = 30.0  # seconds between two lines of the bar in a log file, where nobody watches it
@@ -43,6 +42,9 @@ class EpochLoader(DataLoader):
     def set_epoch(self, epoch: int) -> None:
         """Called by Trainer."""
         self.batch_sampler.set_epoch(epoch)  # type: ignore[union-attr]
+
+    def check_worker_number_rationality(self) -> None:
+        """More processes than cores are the user's wish; torch would warn of them, also in later epochs."""
 
 
 class KeyphraseTrainer(Trainer):
@@ -70,12 +72,10 @@ class KeyphraseTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader:
         """This process's share of the plan; accelerate must not see it, since it would split it again."""
         sampler = PlanSampler(self.plan, self.args.process_index, self.args.world_size)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "This DataLoader will create")  # the user's wish
-            return EpochLoader(
-                self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator,  # type: ignore[arg-type]
-                num_workers=self.workers, persistent_workers=self.workers > 0, pin_memory=torch.cuda.is_available(),
-            )  # fmt: skip
+        return EpochLoader(
+            self.train_dataset, batch_sampler=sampler, collate_fn=self.data_collator,  # type: ignore[arg-type]
+            num_workers=self.workers, persistent_workers=self.workers > 0, pin_memory=torch.cuda.is_available(),
+        )  # fmt: skip
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Moves a batch to the device; from pinned memory the host does not wait for it."""
@@ -219,7 +219,7 @@ class Checkpoints(TrainerCallback):
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
             # A checkpoint without this mark was killed while writing; the one before it is used.
-            (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+            mark_complete(Path(args.output_dir) / f"checkpoint-{state.global_step}")
             self.saved(state)
         control.should_save = False  # or the end of the epoch would ask again
 

@@ -41,7 +41,7 @@ from pusl.training.data import PreparedData, is_prepared, prepare
 from pusl.training.dev_scores import DevSet, metadata
 from pusl.training.modelcard import write_card
 from pusl.training.objective import with_loss, without_loss
-from pusl.training.record import RunFolder, RunRecord, check_same, new_record
+from pusl.training.record import RunFolder, RunRecord, check_complete, check_same, new_record
 from pusl.training.train_config import TrainConfig, resolve
 from pusl.training.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
 from pusl_eval.files import InputError, folder_atomic
@@ -172,6 +172,8 @@ class TrainingRun:
     def run(self) -> TrainResult:
         """Trains to the end, or until a signal."""
         checkpoint = self.folder.last_checkpoint() if self.state.is_main_process else None
+        if checkpoint:
+            check_complete(checkpoint)
         self.state.wait_for_everyone()
         checkpoint = checkpoint or self.folder.last_checkpoint()
         with StopSignal() as stop, cuda_settings("tf32"):

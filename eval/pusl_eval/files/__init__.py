@@ -14,7 +14,16 @@ from pusl_eval.files.jsonl import read_json
 from pusl_eval.files.lines import MAX_LINE, Dialect, is_encodable, read_lines
 from pusl_eval.files.reader import Batch, Reader, Record, Row, type_name
 from pusl_eval.files.rows import PREDICTION_FIELDS, open_reader, read_rows, write_rows, write_stream
-from pusl_eval.files.storage import check_folder, check_input, check_output, is_url, kind_of, make_folder, same_path
+from pusl_eval.files.storage import (
+    check_apart,
+    check_folder,
+    check_input,
+    check_output,
+    is_url,
+    kind_of,
+    make_folder,
+    same_path,
+)
 from pusl_eval.files.tables import split_list
 from pusl_eval.files.temporaries import claimed, locked_folder
 from pusl_eval.files.together import Journal, check_outputs, put_together, written_together
@@ -29,6 +38,7 @@ __all__ = [
     "Reader",
     "Record",
     "Row",
+    "check_apart",
     "check_folder",
     "check_input",
     "check_output",

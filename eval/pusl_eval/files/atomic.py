@@ -87,10 +87,10 @@ def to_json(row: object) -> str:
 
 
 def write_json(path: str | Path, value: object, force: bool = False) -> None:
-    """One indented JSON document, atomically."""
-    with open_atomic(path, force) as stream:
-        json.dump(value, stream, ensure_ascii=False, allow_nan=False, indent=2)
-        stream.write("\n")
+    """One indented JSON document, atomically. Names of files that are not UTF-8 become escapes, which JSON has too."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    with open_atomic(path, force, "wb") as stream:
+        stream.write(text.encode("utf-8", "backslashreplace"))
 
 
 @contextlib.contextmanager

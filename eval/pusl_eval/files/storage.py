@@ -10,7 +10,7 @@ import contextlib
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,14 @@ def plain_path(path: str | os.PathLike[str]) -> str:
 def same_path(one: str | Path, other: str | Path) -> bool:
     """Whether two names lead to the same place. Links that go in circles do not: `Path.resolve` would raise."""
     return os.path.realpath(one) == os.path.realpath(other)
+
+
+def check_apart(outputs: Iterable[str | Path], inputs: Mapping[str, str | Path | None]) -> None:
+    """An InputError if an output is one of the inputs (flag -> path): not even --force may replace what is read."""
+    for path in outputs:
+        for flag, source in inputs.items():
+            if source is not None and same_path(path, source):
+                raise InputError(f"{shown(path)}: is the {flag} file; name another output")
 
 
 def check_input(path: str | Path) -> Path:
@@ -144,6 +152,7 @@ def make_folder(folder: str | Path) -> None:
         fs, inner = remote(folder)
         fs.makedirs(inner, exist_ok=True)
         return
+    check_folder(folder)
     try:
         os.makedirs(folder, exist_ok=True)
     except (NotADirectoryError, FileExistsError):
