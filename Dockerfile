@@ -25,10 +25,10 @@ COPY --from=build /wheels /wheels
 RUN if [ -n "${TORCH_INDEX}" ]; then pip install --index-url "${TORCH_INDEX}" "torch>=2.6,<2.14"; fi \
     && pip install "$(echo /wheels/pusl-*.whl)[${EXTRAS}]" \
     && rm -r /wheels \
-    && useradd --create-home --uid 1000 pusl \
+    && useradd --create-home --non-unique --uid 1000 pusl \
     && mkdir -p /data \
-    && chown pusl /data
-USER pusl
+    && chown 1000 /data
+USER 1000
 WORKDIR /data
 EXPOSE 8000
 ENTRYPOINT ["pusl"]

