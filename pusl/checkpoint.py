@@ -21,7 +21,7 @@ from pusl.devices import resolve_device
 from pusl.hub import parse_id, why
 from pusl.paradigms import Paradigm
 from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
-from pusl_eval.files import InputError, open_atomic, read_json, staging_folder, write_json
+from pusl_eval.files import InputError, even_permissions, open_atomic, read_json, staging_folder, write_json
 
 FORMAT = 1
 LARGEST_DEFAULT = 100_000  # of the lengths and counts in pusl.json
@@ -197,6 +197,7 @@ def save_checkpoint(
         with quiet():
             model.save_pretrained(staging, state_dict=state_dict)
             tokenizer.save_pretrained(staging)
+        even_permissions(staging)
         for file in sorted(staging.iterdir()):
             os.replace(file, folder / file.name)
     marks = {"bok": BOK, "eok": EOK, "sep": SEP}

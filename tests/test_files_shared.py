@@ -179,12 +179,16 @@ def test_a_damaged_journal_owns_nothing(tmp_path: Path) -> None:
 def test_files_get_the_permissions_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        with open_atomic(tmp_path / "a"), folder_atomic(tmp_path / "b"):
-            pass
+        with open_atomic(tmp_path / "a"), folder_atomic(tmp_path / "b") as folder:
+            (folder / "private").touch(mode=0o600)
+            (tmp_path / "other").touch(mode=0o600)
+            (folder / "linked").hardlink_to(tmp_path / "other")
     finally:
         os.umask(before)
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
     assert (tmp_path / "b").stat().st_mode & 0o777 == 0o750
+    assert (tmp_path / "b" / "private").stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "other").stat().st_mode & 0o777 == 0o600, "a file of another folder stays as it is"
 
 
 def test_folders_made_for_a_file_go_with_it(tmp_path: Path) -> None:

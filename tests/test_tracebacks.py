@@ -215,6 +215,7 @@ def test_a_disk_that_is_full_while_a_model_is_saved(
     assert not list(Path().rglob("*.tmp")) and not Path("out/pusl.json").exists()
     assert main(["train", "--resume", "--out", "out"]) == 0
     assert Path("out/pusl.json").exists()
+    assert len({path.stat().st_mode for path in Path("out").iterdir()}) == 1, "one set of permissions"
 
 
 class Stop(TrainerCallback):  # type: ignore[misc]

@@ -32,7 +32,7 @@ class ServeConfig:
     max_body_mib: float = option(4.0, "largest request body, in MiB", minimum=0.001)
     max_work: int = option(20_000, "largest work of a request: texts x beams, times k under `sequence`", minimum=1)
     max_seconds: float = option(
-        1.5, "processor seconds that a text may take (or three times what the model's defaults take)", minimum=0.05
+        1.2, "processor seconds that a text may take (or three times what the model's defaults take)", minimum=0.05
     )
     max_open: int = option(2048, "open requests; above that the answer is 503", minimum=1)
     max_connections: int = option(2048, "open connections; above that the longest idle one is closed", minimum=16)

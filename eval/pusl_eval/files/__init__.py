@@ -8,7 +8,15 @@ outputs of one command).
 """
 
 from pusl_eval.errors import InputError
-from pusl_eval.files.atomic import folder_atomic, open_atomic, staging_folder, to_json, write_bytes, write_json
+from pusl_eval.files.atomic import (
+    even_permissions,
+    folder_atomic,
+    open_atomic,
+    staging_folder,
+    to_json,
+    write_bytes,
+    write_json,
+)
 from pusl_eval.files.digests import file_digest, hash_rank, sample_by_hash
 from pusl_eval.files.jsonl import read_json
 from pusl_eval.files.lines import MAX_LINE, Dialect, is_encodable, read_lines
@@ -44,6 +52,7 @@ __all__ = [
     "check_output",
     "check_outputs",
     "claimed",
+    "even_permissions",
     "file_digest",
     "folder_atomic",
     "hash_rank",

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,18 @@ def folder_atomic(target: str | Path, wait: bool = False) -> Iterator[Path]:
         replace_folder(folder, target)
 
 
+def even_permissions(folder: str | Path) -> None:
+    """Gives the new files in a new folder the permissions that the umask gives: safetensors makes private ones."""
+    mode = os.stat(folder).st_mode & 0o666
+    for path in Path(folder).rglob("*"):
+        about = path.lstat()
+        if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:  # a hard link is another folder's file, too
+            os.chmod(path, mode)
+
+
 def replace_folder(folder: str | Path, target: str | Path) -> None:
     """Renames a finished folder; one that is there already makes way."""
+    even_permissions(folder)
     if not os.path.isdir(target):
         os.replace(folder, target)
         return
