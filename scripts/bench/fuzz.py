@@ -25,7 +25,7 @@ from typing import Any
 
 import hostile
 from forked import Outcome, Runner, snapshot
-from fuzz_cases import Case, Cases, parsers
+from fuzz_cases import REFUSED, Case, Cases, parsers
 
 __all__ = ["Case", "Cases", "Outcome", "Runner", "fuzz", "judge", "parsers", "preload", "snapshot"]
 
@@ -76,7 +76,8 @@ def judge(case: Case, found: Outcome, before: dict[str, Any], after: dict[str, A
     said = not case.environment.startswith("closed stderr")
     if found.code in (1, 2) and not found.problems and said and not 1 <= len(lines) <= 3 - (found.code == 2):
         add(f"{len(lines)} lines on stderr")
-    if found.code == 2 and case.environment in ("full stdout", "full disk"):
+    sound = case.note == case.environment and case.command not in REFUSED
+    if found.code == 2 and sound and case.environment in ("full stdout", "full disk"):
         add("exit code 2 where the machine is at fault")
     if any(len(line) > 3000 for line in lines):
         add("an endless line on stderr")

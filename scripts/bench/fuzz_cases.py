@@ -25,6 +25,7 @@ LONG_WORK = (
     "test_items",
     "dev_items",
 )
+REFUSED = ("demo", "serve", "push")  # their sound lines end with a refusal, after all checks
 ENVIRONMENTS = ("closed stdout", "broken pipe", "full stdout", "ascii", "full disk", "closed stderr", "few descriptors")
 
 
