@@ -144,6 +144,7 @@ LINES = {
     "split": "data split {train} --out out",
     "simulate": "data simulate --items 60 --dev-items 10 --test-items 10 --out out",
     "thin": "data thin {train} --keep 0.6 --out new/thin.jsonl.gz",
+    "group": "data group {train} --out out.jsonl",
     "convert": "data convert {items} --to out.parquet",
     "stats": "data stats {train} --plot out.svg",
     "evaluate": "evaluate --references {test} --predictions {predictions} -k 2 --output out.json",
