@@ -298,6 +298,7 @@ def test_train_pushes_and_every_command_loads_from_the_hub(hub, items, tmp_path)
     env = environment(hub, tmp_path / "home", "good")
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert f"uploaded: {hub.endpoint}/ann/m\n" in done.stderr
     assert hub.repositories["ann/m"].private and "labels.txt.gz" not in hub.repositories["ann/m"].files
     assert (tmp_path / "m" / "labels.txt.gz").is_file()
     assert (tmp_path / "hub.jsonl").read_bytes() == (tmp_path / "here.jsonl").read_bytes()

@@ -434,7 +434,8 @@ def _advise_on_memory(error: BaseException, config: TrainConfig) -> None:
 def _push(folder: Path, config: TrainConfig) -> str | None:
     """Uploads the finished model; returns why it could not."""
     try:
-        push(folder, str(config.push_to_hub), public=config.push_public, labels=config.push_labels)
+        url = push(folder, str(config.push_to_hub), public=config.push_public, labels=config.push_labels)
+        log.info("uploaded: %s", url)
     except InputError as error:
         return str(error)
     return None
