@@ -199,6 +199,16 @@ def test_a_temperature_no_language_model_takes(refused: Callable[..., str], valu
     assert "'temperature' is" in refused(f"{line} --retries 0 --temperature={value}")
 
 
+def test_a_full_disk_is_one_line_after_progress_too(refused: Callable[..., str]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700, hard))
+    try:
+        said = refused("data simulate --items 60 --dev-items 10 --test-items 10 --out out", code=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert said == "pusl: File too large; nothing was left half-written\n"
+
+
 @pytest.mark.slow
 def test_a_disk_that_is_full_while_a_model_is_saved(
     refused: Callable[..., str], capfd: pytest.CaptureFixture[str]

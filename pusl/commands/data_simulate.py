@@ -34,7 +34,11 @@ def run(args: argparse.Namespace) -> None:
     """Simulates and prints a summary."""
     from pusl.data.simulate import SimulateConfig, simulate
 
-    about = simulate(args.out, build(SimulateConfig, args), args.force, lambda text: print(text, file=sys.stderr))
+    def say(text: str) -> None:
+        if sys.stderr.isatty():  # as the progress bars of other commands: in a log only errors count
+            print(text, file=sys.stderr)
+
+    about = simulate(args.out, build(SimulateConfig, args), args.force, say)
     train, sizes = about["train"], about["config"]
     print(f"{args.out}: {sizes['train_items']:,} train, {sizes['dev_items']:,} dev, {sizes['test_items']:,} test items")
     print(
