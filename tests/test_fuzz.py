@@ -43,7 +43,8 @@ def test_gzip_bombs_need_little_memory(tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     paths = os.pathsep.join([str(ROOT), str(ROOT / "eval"), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, str(SCRIPT.with_name("bombs.py")), "--megabytes", "400", "--output", str(out)],
+        [sys.executable, str(SCRIPT.with_name("bombs.py")), "--megabytes", "400", "--bombs", "item.jsonl.gz",
+         "--output", str(out)],
         capture_output=True, text=True, timeout=1500, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-3000:]}"

@@ -1,4 +1,4 @@
-"""python scripts/bench/bombs.py [--megabytes 1024] [--output FILE]
+"""python scripts/bench/bombs.py [--megabytes 1024] [--bombs NAME...] [--output FILE]
 
 Gzip bombs x every command that reads items: how much memory does each need above its start? A bomb is a file of about
 1 MB that unpacks to a single line of 1 GB. Every line has to end with exit code 0 or 2. One process loads torch and
@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def make_bomb(path: Path, megabytes: int) -> None:
         stream.write(packer.flush())
 
 
-def measure(megabytes: int) -> list[dict[str, Any]]:
+def measure(megabytes: int, bombs: Sequence[str] = tuple(STARTS)) -> list[dict[str, Any]]:
     """{line, bomb, code, megabytes above the start, clean} of every command with every bomb."""
     preload()
     runner = Runner()
@@ -83,11 +84,11 @@ def measure(megabytes: int) -> list[dict[str, Any]]:
         made = runner.call(lambda: hostile.make_sound(sound), folder, wall=600)
         if made.code:
             raise SystemExit(f"the material could not be made:\n{made.stderr}")
-        for name in STARTS:
+        for name in bombs:
             make_bomb(folder / name, megabytes)
         files = {path.name.partition(".")[0]: path for path in sorted(sound.iterdir()) if path.suffix != ".csv"}
         for name, line in LINES.items():
-            for bomb in STARTS:
+            for bomb in bombs:
                 if bomb == "line.txt.gz" and not re.search("universe {bomb}|candidates {bomb}", line):
                     continue  # refused by its ending
                 work = Path(tempfile.mkdtemp(dir=folder))
@@ -126,10 +127,11 @@ def main() -> int:
     """Measures, and prints a line for each command and bomb."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=1024, help="size of a bomb's line (default: 1024)")
+    parser.add_argument("--bombs", nargs="+", choices=STARTS, default=list(STARTS), help="default: all")
     parser.add_argument("--output", help="write the numbers here as JSON")
     args = parser.parse_args()
     os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
-    found = measure(args.megabytes)
+    found = measure(args.megabytes, args.bombs)
     for row in found:
         print(f"{row['megabytes']:6} MB  exit {row['code']}  {row['line']:24} {row['bomb']:15} {row['said'][:120]}")
     if args.output:
