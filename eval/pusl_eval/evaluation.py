@@ -98,17 +98,18 @@ class Compared(dict[str, Any]):
 
 
 def evaluate(references: Source, predictions: Source, k: Sequence[int | str] = (5, 10), **settings: Any) -> Evaluation:
-    """Every metric of METRICS.md for one system.
+    """Every metric of docs/reference/metrics.md for one system.
 
     `references` and `predictions` are paths, sequences of records or mappings from id to keyphrases;
     each `k` is a number, "mu" or "2mu". `settings` are the fields of `pusl_eval.settings.Settings`:
     train, universe, label_space, weights, normalization, bootstrap, seed, ...
 
-    >>> truth = {"a": ["red shoe", "sneaker"], "b": ["hat"]}
-    >>> guess = {"a": ["red shoe", "red shoe", "boot"], "b": ["cap", "hat"]}
-    >>> scores = evaluate(truth, guess, k=[2])["scores"]["all"]
-    >>> scores["B@2"], scores["K@2"], scores["Cov@2"]
-    (0.5, 1.5, 0.6666666666666666)
+    Examples:
+        >>> truth = {"a": ["red shoe", "sneaker"], "b": ["hat"]}
+        >>> guess = {"a": ["red shoe", "red shoe", "boot"], "b": ["cap", "hat"]}
+        >>> scores = evaluate(truth, guess, k=[2])["scores"]["all"]
+        >>> scores["B@2"], scores["K@2"], scores["Cov@2"]
+        (0.5, 1.5, 0.6666666666666666)
     """
     prepared = _prepare(references, {"predictions": predictions}, k, Settings(**settings))
     return _evaluate(prepared, "predictions", predictions)
@@ -119,11 +120,12 @@ def compare(
 ) -> Compared:
     """Every metric for each named system, and the paired differences of every two of them.
 
-    >>> truth = {str(i): ["hat"] for i in range(50)}
-    >>> systems = {"hats": {str(i): ["hat"] for i in range(50)}, "caps": {str(i): ["cap"] for i in range(50)}}
-    >>> found = compare(truth, systems, k=[1])["comparisons"][0]
-    >>> found["a"], found["b"], found["scores"]["all"]["B@1"]["difference"]
-    ('hats', 'caps', 1.0)
+    Examples:
+        >>> truth = {str(i): ["hat"] for i in range(50)}
+        >>> systems = {"hats": {str(i): ["hat"] for i in range(50)}, "caps": {str(i): ["cap"] for i in range(50)}}
+        >>> found = compare(truth, systems, k=[1])["comparisons"][0]
+        >>> found["a"], found["b"], found["scores"]["all"]["B@1"]["difference"]
+        ('hats', 'caps', 1.0)
     """
     if not predictions:
         raise InputError("nothing to compare: expected at least one system")

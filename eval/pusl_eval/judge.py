@@ -50,7 +50,7 @@ def first_distinct(keyphrases: Sequence[str], k: int | None = None) -> tuple[lis
 def judge_scores(
     items: Sequence[JudgedItem], k: Sequence[int | None], resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """G@k, Uni@k and Rel@k (METRICS.md) for all items and for every group.
+    """G@k, Uni@k and Rel@k (docs/reference/metrics.md) for all items and for every group.
 
     N = distinct keyphrases among the first k of each item, pooled. G@k = yes / N, Uni@k = in the universe / N, Rel@k =
     (yes and in the universe) / N. An unanswered keyphrase counts in N and not as a yes; `G@k_max` and `Rel@k_max` are

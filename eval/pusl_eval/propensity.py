@@ -1,6 +1,6 @@
 """Label frequencies -> the probability that a right label was observed at all.
 
-Models of p_l from a training file of n items, n_l of them with label l, π_l = n_l / n (METRICS.md).
+Models of p_l from a training file of n items, n_l of them with label l, π_l = n_l / n (docs/reference/metrics.md).
 Every p is clipped to [SMALLEST, 1]. With `prior` α > 0, π_l is replaced by (n_l + α) / (n + α), which
 keeps labels that training never saw away from 0.
 """

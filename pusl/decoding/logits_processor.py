@@ -40,13 +40,14 @@ class TopKKeyphrasesLogitsProcessor(LogitsProcessor):
         pad: id of the padding; rows that have finished get only this.
         banned: further ids that must not appear inside a keyphrase (a separator, untrained spare rows).
 
-    >>> rule = TopKKeyphrasesLogitsProcessor(bok=2, eok=3, eos=1, k=1, pad=0)
-    >>> rule(torch.tensor([[0]]), torch.zeros(1, 6))
-    tensor([[-inf, -inf, 0., -inf, -inf, -inf]])
-    >>> rule(torch.tensor([[0, 2]]), torch.zeros(1, 6))
-    tensor([[-inf, -inf, -inf, -inf, 0., 0.]])
-    >>> rule(torch.tensor([[0, 2, 5, 3]]), torch.zeros(1, 6))
-    tensor([[-inf, 0., -inf, -inf, -inf, -inf]])
+    Examples:
+        >>> rule = TopKKeyphrasesLogitsProcessor(bok=2, eok=3, eos=1, k=1, pad=0)
+        >>> rule(torch.tensor([[0]]), torch.zeros(1, 6))
+        tensor([[-inf, -inf, 0., -inf, -inf, -inf]])
+        >>> rule(torch.tensor([[0, 2]]), torch.zeros(1, 6))
+        tensor([[-inf, -inf, -inf, -inf, 0., 0.]])
+        >>> rule(torch.tensor([[0, 2, 5, 3]]), torch.zeros(1, 6))
+        tensor([[-inf, 0., -inf, -inf, -inf, -inf]])
     """
 
     def __init__(

@@ -44,10 +44,11 @@ class Universe:
     terminal: whether a phrase ends at the node.
     digests: sorted 64-bit digests of the normalized phrases.
 
-    >>> from pusl.tokenizer import train_tokenizer
-    >>> universe = Universe.build(["red shoe", "boot"], train_tokenizer(["red shoe boot"] * 9, 300))
-    >>> len(universe), universe.contains("Red  SHOE"), universe.contains("red")
-    (2, True, False)
+    Examples:
+        >>> from pusl.tokenizer import train_tokenizer
+        >>> universe = Universe.build(["red shoe", "boot"], train_tokenizer(["red shoe boot"] * 9, 300))
+        >>> len(universe), universe.contains("Red  SHOE"), universe.contains("red")
+        (2, True, False)
     """
 
     tokens: np.ndarray

@@ -4,7 +4,7 @@ Which decoding strategy is best: every strategy and width of each model on one f
 
 Models after one name are seeds of the same training; scores are their mean, and the spread between seeds
 is given beside it. A One2One model decoded by the same beam is the control: the first slot of a PUSL
-model is a One2One model too. Columns: B@mu, B@2mu, F1@O, K@2mu (METRICS.md) in percent, unique phrases
+model is a One2One model too. Columns: B@mu, B@2mu, F1@O, K@2mu (docs/reference/metrics.md) in percent, unique phrases
 as they are, and processor milliseconds per item.
 """
 

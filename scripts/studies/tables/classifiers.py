@@ -65,7 +65,7 @@ def predictions(work: Work, system: str, seed: int = 0, **settings: Any) -> tupl
 
 
 def scores(work: Work, path: Path, ks: Sequence[int] = KS, **settings: Any) -> dict[str, Any]:
-    """`scores` and `bins` of all test items, in percent; P@k is the literature's, which METRICS.md calls B@k."""
+    """`scores` and `bins` of all test items, in percent; P@k is the literature's, which this project calls B@k."""
     found = evaluate(work.file("test"), path, k=list(ks), train=work.file("train"), bootstrap=0, **settings)
     values = found["scores"]["all"]
     kept = {}
