@@ -272,7 +272,7 @@ def _same_rows(output: str | Path, rows: Iterator[Row]) -> int:
 def inverse_propensities(
     train: str | Path, model: str = "jpv", parameters: Mapping[str, float] | None = None, prior: float = 0.0
 ) -> Callable[[str], float]:
-    """Normalized phrase -> 1/p by the label counts of a training file (docs/reference/metrics.md); unseen ones count 0."""
+    """Normalized phrase -> 1/p by the label counts of a training file; unseen phrases have count 0."""
     counts: Counter[str] = Counter()
     items = 0
     for record in read_references(train):
