@@ -293,17 +293,21 @@ def load_labels(folder: str | Path) -> list[str]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Hides loading bars, and the advice to tie what must stay untied."""
+    """Hides loading bars, the advice to tie what must stay untied, and each of the Hub's retries."""
+    from huggingface_hub.utils import logging as hub_logging
     from transformers.utils import logging as hf_logging
 
     logging: Any = hf_logging  # its functions are untyped
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    hub_level = hub_logging.get_verbosity()
     logging.set_verbosity_error()
+    hub_logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
+        hub_logging.set_verbosity(hub_level)
         if bars:
             logging.enable_progress_bar()
 

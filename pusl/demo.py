@@ -22,6 +22,7 @@ from pusl import paradigms
 from pusl.config import option
 from pusl.training.record import RESUME_COMMAND
 from pusl_eval.budgets import budget
+from pusl_eval.errors import shown
 from pusl_eval.files import InputError, check_folder, write_json
 from pusl_eval.flags import SEED
 
@@ -79,20 +80,32 @@ def _prepare(out: Path, config: DemoConfig, force: bool) -> None:
     """Accepts a new folder or an unfinished demo with the same settings; a finished demo needs --force."""
     settings = out / "demo.json"
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; expected a folder")
+        raise InputError(f"{shown(out)}: is a file; expected a folder")
+    if force or not settings.exists():
+        _check_model(config.model)
     if force and settings.exists():
         for name in ("data", "models", "predictions"):
             shutil.rmtree(out / name, ignore_errors=True)
         for name in ("metrics.json", "report.html", "demo.json"):
             (out / name).unlink(missing_ok=True)
     if (out / "report.html").exists():
-        raise InputError(f"{out}: holds a finished demo; pass --force to replace it, or choose another --out")
+        raise InputError(f"{shown(out)}: holds a finished demo; pass --force to replace it, or choose another --out")
     if settings.exists() and json.loads(settings.read_text(encoding="utf-8")) != asdict(config):
-        raise InputError(f"{out}: holds an unfinished demo with other settings; pass --force to replace it")
+        raise InputError(f"{shown(out)}: holds an unfinished demo with other settings; pass --force to replace it")
     if not settings.exists():
         if out.is_dir() and any(out.iterdir()):
-            raise InputError(f"{out}: is not empty and is not a demo; choose another folder with --out")
+            raise InputError(f"{shown(out)}: is not empty and is not a demo; choose another folder with --out")
         write_json(settings, asdict(config))
+
+
+def _check_model(name: str) -> None:
+    """A model that cannot be trained is found before anything is written or removed."""
+    from pusl.checkpoint import load_base
+    from pusl.training.train_config import SCRATCH, check_scratch
+
+    check_scratch(name)
+    if not name.startswith(SCRATCH):
+        load_base(name)
 
 
 def _simulate(data: Path, config: DemoConfig) -> None:
@@ -125,7 +138,7 @@ def _train_all(out: Path, config: DemoConfig) -> None:
             raise
     for name, code in codes.items():
         if code:
-            reason = f"training {SYSTEMS[name]} ended with exit code {code}; see {out / 'models'}"
+            reason = f"training {SYSTEMS[name]} ended with exit code {code}; see {shown(out / 'models')}"
             raise InputError(reason) if code == 2 else RuntimeError(reason)
 
 

@@ -67,3 +67,22 @@ def test_other_settings_and_foreign_folders_are_refused(folder: Path, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(InputError, match="finished demo"):
         demo(folder, DemoConfig(items=1300, epochs=0.3))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [("scratch:huge", r"unknown model 'scratch:huge'; known: scratch:tiny"), ("{}", "not a folder with a checkpoint")],
+)
+def test_a_wrong_model_is_found_before_anything_is_written_or_removed(
+    tmp_path: Path, folder: Path, model: str, message: str
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    config = DemoConfig(model=model.format(empty))
+    with pytest.raises(InputError, match=message):
+        demo(tmp_path / "a\nb", config)
+    assert not (tmp_path / "a\nb").exists()
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(InputError, match=message):
+        demo(folder, config, force=True)
+    assert sorted(path.name for path in folder.iterdir()) == before

@@ -117,6 +117,12 @@ class TrainConfig(Columns):
         return self.loss == "order-free"
 
 
+def check_scratch(model: str) -> None:
+    """Refuses `scratch:` with a shape that is not known; any other name is a folder or a Hub id."""
+    if model.startswith(SCRATCH) and model.removeprefix(SCRATCH) not in SHAPES:
+        raise InputError(f"unknown model '{model}'; known: {', '.join(SCRATCH + name for name in SHAPES)}")
+
+
 def resolve(config: TrainConfig) -> TrainConfig:
     """The config with its `None` values filled in, or an InputError that names what is wrong."""
     check(config)
@@ -126,8 +132,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
     for name in ("train", "dev"):
         if getattr(config, name):
             check_input(getattr(config, name))
-    if config.model.startswith(SCRATCH) and config.shape not in SHAPES:
-        raise InputError(f"unknown model '{config.model}'; known: {', '.join(SCRATCH + name for name in SHAPES)}")
+    check_scratch(config.model)
     resolve_device(config.device)
     if config.seed >= MOST_SEEDS:
         raise InputError(f"'seed' is {config.seed}; it must be below {MOST_SEEDS}")
