@@ -206,6 +206,7 @@ def test_folders_made_for_a_file_go_with_it(tmp_path: Path) -> None:
     ("d/" * 2500 + "x", "too long"),
     ("n" * 256 + "/x", "too long"),
     ("pipe", "is not a regular file"),
+    ("/", "is a directory"),
 ])  # fmt: skip
 def test_hostile_output_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
     monkeypatch.chdir(tmp_path)
@@ -218,6 +219,8 @@ def test_hostile_output_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n
         with pytest.raises(InputError, match=said) as raised:
             check_output(name, force)
         assert len(str(raised.value)) < 400
+        with pytest.raises(InputError, match=said):
+            check_outputs([name, "other"], force)
     assert sorted(os.listdir()) == before
 
 

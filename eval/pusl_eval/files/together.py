@@ -26,8 +26,8 @@ class Journal:
     """What an earlier run has begun to put in place, beside its first output."""
 
     def __init__(self, first: str | Path) -> None:
-        first = os.path.realpath(first)
-        self.path = Path(first).with_name(f"{hidden_start(first)}unfinished")
+        first = Path(os.path.realpath(first))
+        self.path = first.parent / f"{hidden_start(first)}unfinished"  # with_name refuses a folder such as /
         self._found: dict[str, Any] = {}
         if os.path.isfile(self.path):
             with contextlib.suppress(InputError):  # a damaged one owns nothing
