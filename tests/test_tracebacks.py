@@ -180,13 +180,20 @@ def test_dev_without_keyphrases(refused: Callable[..., str]) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 30])
 def test_fastxml_on_items_that_no_tree_can_split(count: int) -> None:
-    """Few items, or all alike: every tree is one leaf. This was behind 182 of the 478 tracebacks."""
+    """Few items, or all alike: every tree is one leaf. Probably the one cause behind 182 tracebacks."""
     write_rows("few.jsonl", [{**row, "text": "the same"} for row in ROWS[:count]])
     line = "baseline fastxml --jobs 1 --trees 2 --train few.jsonl --save out --input items.jsonl --output out.jsonl"
     assert main(line.split()) == 0
     assert set(json.loads(Path("out.jsonl").read_text().splitlines()[0])["keyphrases"]) == {"shoe", "red shoe"}
     assert main(["baseline", "fastxml", "--model", "out", "--input", "items.jsonl", "--output", "again.jsonl"]) == 0
     assert Path("again.jsonl").read_bytes() == Path("out.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["plt", "svm"])
+def test_more_jobs_than_can_be_started(name: str) -> None:
+    write_rows("train.jsonl", ROWS)
+    line = f"baseline {name} --jobs 1000000000 --train train.jsonl --input items.jsonl --output out.jsonl"
+    assert main(line.split()) == 0
 
 
 def test_thinning_that_leaves_nothing(refused: Callable[..., str]) -> None:

@@ -20,7 +20,8 @@ def run_parallel(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], 
     # joblib starts fresh interpreters, so callers need no main guard, and shares large arrays as memory maps.
     # What numpy warns of is the caller's choice, there as here.
     rules = dict(np.geterr())
-    yield from Parallel(n_jobs=jobs or -1, return_as="generator")(delayed(_run)(rules, work, task) for task in tasks)
+    processes = min(jobs, len(tasks)) or -1
+    yield from Parallel(n_jobs=processes, return_as="generator")(delayed(_run)(rules, work, task) for task in tasks)
 
 
 def _run(rules: dict[str, Any], work: Callable[..., Result], task: tuple[Any, ...]) -> Result:

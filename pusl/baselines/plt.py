@@ -8,6 +8,7 @@ more candidates are fetched.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -88,7 +89,7 @@ class Plt(Baseline):
             weights_threshold=self.config.prune if self.config.prune > LEAST_FLOAT else 0.0,
             ensemble=self.config.trees,
             seed=self.config.seed,
-            threads=self.config.jobs,
+            threads=min(self.config.jobs, os.cpu_count() or 1),  # more cannot be started, or only wait
         )
 
     def rank(self, texts: Sequence[str], k: int) -> Ranking:
