@@ -15,7 +15,9 @@ import pytest
 from transformers import TrainerCallback
 
 from pusl.cli import main
+from pusl.llm.answers import AnswerStore
 from pusl.training import TrainConfig, train
+from pusl_eval.errors import DISK_ERRORS
 from pusl_eval.files import InputError, write_rows
 
 ROWS = [
@@ -274,3 +276,14 @@ def test_damaged_checkpoints_on_resume(stopped: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=name) as raised:
             train(config, resume=True)
         assert "\n" not in str(raised.value)
+
+
+def test_a_disk_that_is_full_when_answers_are_to_be_stored(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700, hard))
+    try:
+        with pytest.raises(OSError) as raised:
+            AnswerStore(tmp_path / "answers.sqlite")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert raised.value.errno in DISK_ERRORS and not list(tmp_path.glob("answers*"))

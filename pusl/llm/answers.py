@@ -24,6 +24,7 @@ from pusl.llm.prompts import Prompt, valid_unicode
 from pusl_eval.files import InputError, check_output, make_folder
 
 FORMAT = 1
+NO_SPACE = ("disk I/O error", "disk is full")  # as SQLite says it
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
   id INTEGER PRIMARY KEY, key TEXT NOT NULL, model TEXT NOT NULL, version TEXT NOT NULL, endpoint TEXT NOT NULL,
@@ -71,7 +72,8 @@ class AnswerStore:
         """Opens or creates the file. With `read_only` a missing file is an empty store."""
         self.path = Path(path)
         self._lock = threading.Lock()
-        source = ":memory:" if read_only and not self.path.exists() else str(check_output(self.path, force=True))
+        is_new = not self.path.exists()
+        source = ":memory:" if read_only and is_new else str(check_output(self.path, force=True))
         try:
             if source != ":memory:":
                 make_folder(self.path.parent)
@@ -87,7 +89,15 @@ class AnswerStore:
                 self._base.executescript(_SCHEMA)
                 self._base.execute(f"PRAGMA user_version = {FORMAT}")
         except sqlite3.DatabaseError as error:
-            raise InputError(f"{path}: not a usable answer store ({error}); name another file with --cache") from None
+            if not any(words in str(error) for words in NO_SPACE):
+                raise InputError(
+                    f"{path}: not a usable answer store ({error}); name another file with --cache"
+                ) from None
+            if is_new:
+                self._base.close()
+                for ending in ("", "-wal", "-shm", "-journal"):
+                    Path(f"{source}{ending}").unlink(missing_ok=True)
+            raise OSError(errno.EIO, str(error), str(path)) from None
 
     def save(
         self, key: str, prompt: Prompt, answer: Answer, model: str, endpoint: str,
