@@ -287,3 +287,13 @@ def test_a_disk_that_is_full_when_answers_are_to_be_stored(tmp_path: Path) -> No
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert raised.value.errno in DISK_ERRORS and not list(tmp_path.glob("answers*"))
+
+
+def test_column_names_that_no_file_can_have(refused: Callable[..., str]) -> None:
+    line = "evaluate --references items.jsonl --predictions predictions.jsonl -k 2"
+    assert "--text-column: the name contains bytes" in refused("data stats items.jsonl --text-column \udcff")
+    assert "--id-column: the name contains bytes" in refused(f"{line} --id-column \udcff")
+
+
+def test_learning_rates_that_floats_cannot_hold(refused: Callable[..., str]) -> None:
+    assert "'rate' is 1e+308" in refused("baseline doc-vec --train items.jsonl --save out --rate 1e308")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import string
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,6 +51,10 @@ class Columns:
 
     def __post_init__(self) -> None:
         self.dialect  # noqa: B018 - a wrong delimiter or encoding is found here
+        for field in fields(Columns):
+            if not is_encodable(getattr(self, field.name) or ""):
+                flag = f"--{field.name.replace('_', '-')}"
+                raise InputError(f"{flag}: the name contains bytes that are not UTF-8, which no column's name has")
 
     @property
     def dialect(self) -> Dialect:

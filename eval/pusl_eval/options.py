@@ -23,15 +23,16 @@ Choices = Sequence[str] | Callable[[], Sequence[str]] | None
 
 
 def option(
-    default: Any, help: str, choices: Choices = None, minimum: float | None = None, flag: str | None = None
-) -> Any:
+    default: Any, help: str, choices: Choices = None, minimum: float | None = None, flag: str | None = None,
+    maximum: float | None = None,
+) -> Any:  # fmt: skip
     """A dataclass field that knows its help text, its allowed values (or where to ask for them) and its flag.
 
     >>> @dataclasses.dataclass
     ... class Demo:
     ...     seed: int = option(0, "random seed", minimum=0)
     """
-    metadata = {"help": help, "choices": choices, "minimum": minimum, "flag": flag}
+    metadata = {"help": help, "choices": choices, "minimum": minimum, "flag": flag, "maximum": maximum}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -95,6 +96,8 @@ def check(config: Config) -> Config:
             raise InputError(f"'{field.name}' is {str(value)[:20]}; it must be at most {MOST}")
         if meta.get("minimum") is not None and value is not None and value < meta["minimum"]:
             raise InputError(f"'{field.name}' is {value}; it must be at least {meta['minimum']}")
+        if meta.get("maximum") is not None and value is not None and value > meta["maximum"]:
+            raise InputError(f"'{field.name}' is {value}; it must be at most {meta['maximum']}")
     return config
 
 

@@ -37,7 +37,7 @@ class AttentionConfig:
     length: int = option(64, "words read per text", minimum=1)
     epochs: int = option(10, "passes over the training items", minimum=1)
     batch: int = option(64, "items per step", minimum=1)
-    rate: float = option(4e-3, "learning rate (AdamW, linear decay)", minimum=1e-9)
+    rate: float = option(4e-3, "learning rate (AdamW, linear decay)", minimum=1e-9, maximum=1e6)
     dropout: float = option(0.2, "dropout on words and hidden vectors", minimum=0)
     negatives: int = option(500, "labels sampled per step in addition to the batch's own; 0 = all labels", minimum=0)
     label_layer: bool = option(True, "word-label: one last layer per label instead of a shared one")
@@ -45,7 +45,7 @@ class AttentionConfig:
     seed: int = option(0, SEED, minimum=0)
     encoder: str = option("", "pretrained encoder to start from: a hub id or a folder (BERT, T5, a PUSL model, ...)")
     encoder_layers: int = option(0, "layers of the pretrained encoder to keep, from below; 0 = all", minimum=0)
-    encoder_rate: float = option(1e-4, "learning rate of the pretrained encoder's last layer", minimum=0)
+    encoder_rate: float = option(1e-4, "learning rate of the pretrained encoder's last layer", minimum=0, maximum=1e6)
     layer_decay: float = option(0.9, "discriminative rates: each layer below has this times the rate above", minimum=0)
     warmup: float = option(
         0.1, "slanted rates: share of the steps in which a pretrained encoder's rates rise", minimum=0
