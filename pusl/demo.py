@@ -123,10 +123,10 @@ def _train_all(out: Path, config: DemoConfig) -> None:
     threads = str(max(1, (os.cpu_count() or 1) // len(TRAINED)))
     environment = {**os.environ, "OMP_NUM_THREADS": threads, RESUME_COMMAND: f"pusl demo --out {out}"}
     (out / "models").mkdir(parents=True, exist_ok=True)
-    *quiet, shown = TRAINED
+    *quiet, watched = TRAINED
     with ExitStack() as stack:
         running = {}
-        for name in [*quiet, shown]:
+        for name in [*quiet, watched]:
             file = stack.enter_context(open(out / "models" / f"{name}.log", "ab")) if name in quiet else None
             command = _train_command(name, out, config)
             running[name] = subprocess.Popen(command, env=environment, stdout=file, stderr=file)
