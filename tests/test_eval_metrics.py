@@ -324,3 +324,10 @@ def test_present_and_absent_scores_with_the_stemmer_of_keyphrase_papers():
     assert metrics.absent_recall(references, [["sky", "blue skies"]], k=10, normalization="nltk-stem", texts=texts) == [
         1.0
     ]
+
+
+@pytest.mark.parametrize("how", ["stem", "nltk-stem"])
+def test_a_phrase_with_a_dot_that_stands_in_the_text_is_present_when_stemmed_too(how):
+    texts, references = ["chartist.js: simple charts for Node.js"], [["chartist.js", "node.js", "chart", "d3.js"]]
+    assert metrics.present_f1(references, [["Node.js", "charts"]], k=5, normalization=how, texts=texts) == [0.8]
+    assert metrics.absent_recall(references, [["d3.js"]], k=5, normalization=how, texts=texts) == [1.0]

@@ -269,7 +269,7 @@ def _of_kind(
 ) -> tuple[Ragged, Ragged]:
     read = Texts(vocabulary.how)
     read.extend(texts)
-    phrases = read.phrases(vocabulary.phrases())
+    phrases = read.phrases(vocabulary)
     return kinds_of(read, truth, phrases)[kind], kinds_of(read, rows, phrases)[kind]
 
 

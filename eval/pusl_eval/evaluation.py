@@ -256,7 +256,7 @@ def _kinds(
     texts = references.texts
     if texts is None:
         return {name: {} for name in predictions}
-    phrases = texts.phrases(vocabulary.phrases())
+    phrases = texts.phrases(vocabulary)
     wanted = kinds_of(texts, references.sets, phrases)
     found = {}
     for name, one in predictions.items():

@@ -16,7 +16,7 @@ from itertools import chain, repeat
 
 import numpy as np
 
-from pusl_eval.matching import BLANK, Flags, Ragged
+from pusl_eval.matching import BLANK, Flags, Ragged, Vocabulary
 from pusl_eval.normalize import STEMMERS, normalize
 
 IN_MEMORY = 64 << 20  # bytes of text that are kept without a file
@@ -76,11 +76,21 @@ class Texts:
         for length in self.lengths:
             yield self.file.read(length) if length > 0 else b""
 
-    def phrases(self, forms: Sequence[str]) -> list[bytes]:
-        """Normalized keyphrases as they are looked for; a last entry stands for BLANK."""
-        how = "none" if self.how in STEMMERS else self.how  # the forms are stemmed already
-        found = (spaced_words(form, how).encode(errors="surrogatepass") for form in forms)
-        return [*(words or _NEVER for words in found), _NEVER]
+    def phrases(self, vocabulary: Vocabulary) -> list[bytes]:
+        """Each phrase of the vocabulary as it is looked for; a last entry stands for BLANK.
+
+        >>> vocabulary = Vocabulary("stem")
+        >>> vocabulary["Node.js"], Texts("stem").phrases(vocabulary)
+        (0, [b' node js ', b'\\x00'])
+        """
+        spellings = vocabulary.phrases()
+        if self.how in STEMMERS:  # a stemmed phrase is "node.j", the text has "node js": begin with the phrase as written
+            written = dict[int, str]()
+            for raw, found in vocabulary.items():
+                written[found] = min(raw, written.get(found, raw))
+            spellings = [written[found] for found in range(vocabulary.size)]
+        words = (spaced_words(spelling, self.how).encode(errors="surrogatepass") for spelling in spellings)
+        return [*(word or _NEVER for word in words), _NEVER]
 
     def present(self, rows: Ragged, phrases: Sequence[bytes]) -> Flags:
         """For each entry of `rows` (ids, one row per text), whether it is present in its item's text."""
