@@ -84,7 +84,7 @@ class Texts:
         (0, [b' node js ', b'\\x00'])
         """
         spellings = vocabulary.phrases()
-        if self.how in STEMMERS:  # a stemmed phrase is "node.j", the text has "node js": begin with the phrase as written
+        if self.how in STEMMERS:  # a stemmed phrase is "node.j", the text has "node js": start from the writing
             written = dict[int, str]()
             for raw, found in vocabulary.items():
                 written[found] = min(raw, written.get(found, raw))
