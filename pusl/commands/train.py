@@ -37,7 +37,7 @@ GROUPS = {
         "optimizer", "lr", "batch_size", "accumulation", "tokens_per_batch", "dropout", "warmup", "weight_decay",
         "max_grad_norm", "seed",
     ),
-    "speed": ("bf16", "compile", "gradient_checkpointing", "workers", "pad_multiple"),
+    "speed": ("bf16", "compile", "gradient_checkpointing", "sampled_softmax", "workers", "pad_multiple"),
     "record": ("save_every", "log_every", "keep_checkpoints", "report_to"),
     "Hub and model card": ("push_to_hub", "push_public", "push_labels", "license", "language", "dataset"),
 }  # fmt: skip

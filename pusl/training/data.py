@@ -136,6 +136,10 @@ class PreparedData(Dataset):
             counts[low:high] = np.diff(ends)
         return totals, counts
 
+    def keyphrase_tokens(self) -> np.ndarray:
+        """The ids that occur in keyphrases, each once."""
+        return np.unique(self._tokens)
+
     def _blocks(self) -> Iterator[tuple[int, int]]:
         """Item ranges: one temporary number per label of a million items would need more memory than the data."""
         for low in range(0, len(self), BLOCK):

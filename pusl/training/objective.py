@@ -20,6 +20,7 @@ from transformers import MT5ForConditionalGeneration, T5ForConditionalGeneration
 
 from pusl.checkpoint import scales_output
 from pusl.training.losses import multi_softmax_loss, sequence_loss
+from pusl.training.sampled_softmax import SampledSoftmax
 
 IGNORED = -100  # label of a padded position
 FEW_ROWS = 4  # a vocabulary is large if it has this many times the ids of a batch
@@ -44,6 +45,8 @@ def _fast_attention(device: torch.device) -> contextlib.AbstractContextManager[N
 class _KeyphraseLoss:
     """Mixed into a T5 class: forward with labels returns {"loss": sum over target tokens}."""
 
+    sampled_softmax: SampledSoftmax | None = None
+
     def forward(
         self: Any, *args: Any, labels: Tensor | None = None, blocks: Tensor | None = None, **kwargs: Any
     ) -> Any:
@@ -67,10 +70,12 @@ class _KeyphraseLoss:
         hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
         if scales_output(self.config):
             hidden = hidden * (self.config.d_model**-0.5)
-        logits = self.lm_head(hidden)  # (N, V)
-        if allowed is not None:
-            return {"loss": multi_softmax_loss(logits, allowed)}
-        return {"loss": sequence_loss(logits, labels.flatten().index_select(0, positions))}
+        right = labels.flatten().index_select(0, positions) if allowed is None else allowed  # (N,) or (N, M)
+        if self.sampled_softmax is None:
+            logits = self.lm_head(hidden)  # (N, V)
+        else:
+            logits, right = self.sampled_softmax.logits(hidden, self.lm_head.weight), self.sampled_softmax.places(right)
+        return {"loss": sequence_loss(logits, right) if allowed is None else multi_softmax_loss(logits, right)}
 
     def _embedded(self: Any, source: Tensor, target: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What encoder and decoder take in: ids, or on a CPU the embeddings of those few rows that the batch has.
@@ -116,9 +121,14 @@ _TRAINABLE = {T5ForConditionalGeneration: LossT5, MT5ForConditionalGeneration: L
 _PLAIN = {loss: plain for plain, loss in _TRAINABLE.items()}
 
 
-def with_loss(model: Any) -> Any:
-    """The same weights and modules as a model that computes our losses; `model` itself stays as it is."""
-    return _view(model, _TRAINABLE.get(type(model), type(model)))
+def with_loss(model: Any, sampled_softmax: SampledSoftmax | None = None) -> Any:
+    """The same weights and modules as a model that computes our losses; `model` itself stays as it is.
+
+    Without `sampled_softmax` the loss is over the whole vocabulary, whatever an earlier call said.
+    """
+    found = _view(model, _TRAINABLE.get(type(model), type(model)))
+    found.sampled_softmax = sampled_softmax
+    return found
 
 
 def without_loss(model: Any) -> Any:

@@ -95,6 +95,12 @@ class TrainConfig(Columns):
     bf16: bool | None = option(None, "compute in bfloat16 (default: on GPUs that have it); T5 overflows in float16")
     compile: bool = option(False, "compile the model with torch.compile: minutes of preparation, faster steps on a GPU")
     gradient_checkpointing: bool = option(False, "recompute activations in the backward pass: less memory, more time")
+    sampled_softmax: int | None = option(
+        None,
+        "loss over the tokens of the training keyphrases and this many others, drawn anew in each batch, instead of "
+        "the whole vocabulary: less time and memory if the vocabulary is large, as mT5's is (try 1000)",
+        minimum=1,
+    )
     workers: int = option(0, "processes that prepare batches", minimum=0)
     pad_multiple: int = option(8, "pad lengths to a multiple of this", minimum=1)
     report_to: str = option("none", "none, tensorboard, wandb, mlflow or any other integration of Hugging Face Trainer")

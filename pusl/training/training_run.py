@@ -42,6 +42,7 @@ from pusl.training.dev_scores import DevSet, metadata
 from pusl.training.modelcard import write_card
 from pusl.training.objective import with_loss, without_loss
 from pusl.training.record import RunFolder, RunRecord, check_complete, check_same, new_record
+from pusl.training.sampled_softmax import SampledSoftmax
 from pusl.training.train_config import TrainConfig, resolve
 from pusl.training.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
 from pusl_eval.files import InputError, folder_atomic
@@ -252,13 +253,15 @@ class TrainingRun:
         trainer = KeyphraseTrainer(
             plan=self.plan, score=self._score if self.dev else None, keep=self._keep, metric=config.metric,
             patience=config.patience, seed=config.seed, workers=config.workers, muon=config.optimizer == "muon",
-            model=with_loss(self.model),
+            model=with_loss(self.model, self._sampled_softmax()),
             args=_arguments(config, self.folder, self.max_steps, every, score_first, self.state.device.type),
             data_collator=collator,
             train_dataset=self.data, eval_dataset=self.dev.items if self.dev else None,
         )  # fmt: skip
         if config.optimizer == "muon" and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
             raise InputError("--optimizer muon needs whole matrices on each process: use adamw with FSDP or DeepSpeed")
+        if config.sampled_softmax and _is_sharded(trainer):
+            raise InputError("--sampled-softmax needs the whole head on each process: omit it with FSDP or ZeRO-3")
         if self.dev and _is_sharded(trainer):
             raise InputError("dev scores need whole weights on each process: omit --dev with FSDP or ZeRO-3")
         trainer.remove_callback(PrinterCallback)
@@ -270,6 +273,10 @@ class TrainingRun:
         for callback in self.callbacks:
             trainer.add_callback(callback)
         return trainer
+
+    def _sampled_softmax(self) -> SampledSoftmax | None:
+        count, head = self.config.sampled_softmax, self.model.lm_head.weight
+        return SampledSoftmax.of_keyphrases(self.data.keyphrase_tokens(), self.tokens, head, count) if count else None
 
     def _would_gain_from_bf16(self) -> bool:
         """Whether --bf16 would pay: on a CPU that has it, and for pretrained sizes, where products take the time."""
