@@ -217,6 +217,8 @@ def test_every_source_of_propensities_by_command(shop, monkeypatch, flags: str, 
     [
         ("--unbiased complete.jsonl", "--unbiased gives propensities to --loss unbiased"),
         ("--loss pejl --hierarchy tree.tsv", "--hierarchy gives propensities"),
+        ("--propensity power", "--propensity gives propensities to --loss unbiased; --loss is 'plain'"),
+        ("--loss pejl --propensity-parameters a=1", "--propensity-parameters gives propensities"),
         ("--loss unbiased --propensity direct", "needs --unbiased FILE"),
         ("--loss unbiased --propensity power", "beta=NUMBER"),
         ("--loss unbiased --propensity direct --unbiased nowhere.jsonl", "nowhere.jsonl"),

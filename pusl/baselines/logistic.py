@@ -38,7 +38,10 @@ BLOCK = 512  # labels trained together; limits memory
 @dataclass
 class LogisticConfig(TfidfConfig):
     loss: str = option(
-        "plain", "plain, unbiased (given propensities), pejl or pejl-alternating (learned propensities)", choices=LOSSES
+        "plain",
+        "plain, unbiased (given propensities), pejl or pejl-alternating (learned propensities; the alternating form "
+        "underestimates them)",
+        choices=LOSSES,
     )
     propensity: str = option("jpv", "propensities of the unbiased loss", choices=MODELS)
     propensity_a: float = option(0.55, "a of the jpv propensity model", minimum=0)
@@ -174,8 +177,12 @@ class Logistic(Baseline):
     def _propensities(self, data: TrainingData, features: sparse.csr_matrix) -> np.ndarray:
         config = self.config
         if config.loss != "unbiased":
-            for flag, value in (("--unbiased", config.unbiased), ("--hierarchy", config.hierarchy)):
-                if value is not None:
+            for flag, changed in (
+                ("--unbiased", config.unbiased is not None), ("--hierarchy", config.hierarchy is not None),
+                ("--propensity", config.propensity != "jpv"),
+                ("--propensity-parameters", bool(config.propensity_parameters)),
+            ):  # fmt: skip
+                if changed:
                     raise InputError(f"{flag} gives propensities to --loss unbiased; --loss is '{config.loss}'")
         if config.loss == "plain":
             return np.ones(len(data.labels))

@@ -2,7 +2,8 @@
 
 `joint` (Teisseyre et al. 2020): the likelihood of what is observed, −ỹ log(p f) − (1 − ỹ) log(1 − p f), over a
 label's weights and its p = sigmoid(h) at once. `alternating` (Zhu et al. 2020): f by the unbiased loss under the
-present p, then p by the same loss with the roles exchanged, −(ỹ/f) log p − (1 − ỹ/f) log(1 − p).
+present p, then p by the same loss with the roles exchanged, −(ỹ/f) log p − (1 − ỹ/f) log(1 − p). Its p is the mean of
+ỹ/f over all items: too small where f is 0 for most of them, as it is with many labels.
 
 p is only visible where f is close to 1: elsewhere half the chance of a right label and half the chance of
 observing it look the same. So each label is solved to the end (L-BFGS; a few epochs of small steps leave p near its
@@ -178,7 +179,7 @@ class Learned:
     law: Law
     penalty: float
     fits: list[JointFit]
-    loss: float  # on held-out items, of some labels
+    loss: float  # of the joint form on held-out items, of some labels
     loss_complete: float  # the same with p = 1: no better model means that p is not visible in these data
 
     def summary(self) -> str:
@@ -186,7 +187,7 @@ class Learned:
         low, middle, high = np.quantile(self.p[self.measured], [0.1, 0.5, 0.9])
         gain = (self.loss_complete - self.loss) / self.loss_complete if self.loss_complete > 0 else 0.0
         text = f"propensities learned from {len(self.measured)} labels: {low:.2f} to {high:.2f}, median {middle:.2f}; "
-        text += f"held-out loss {self.loss:.5f}, with all propensities 1 {self.loss_complete:.5f}"
+        text += f"held-out joint loss {self.loss:.5f}, with all propensities 1 {self.loss_complete:.5f}"
         if gain < VISIBLE:
             text += "; no better, so these texts do not show what is missing: do not read the propensities as facts"
         return text
