@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pusl.messages import show_messages
-from pusl.process import prepare_process
+from pusl.process import end_with_command, prepare_process
 from pusl_eval.errors import exit_code
 from pusl_eval.files import InputError
 from pusl_eval.help_text import Parser as Parser
@@ -44,6 +44,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     prepare_process()
+    end_with_command()
     show_messages()
     words = list(sys.argv[1:] if argv is None else argv)
     return exit_code(lambda: _dispatch(words), "pusl")

@@ -19,14 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from pusl import paradigms
+from pusl.checkpoint import read_meta
 from pusl.config import option
-from pusl.training.record import RESUME_COMMAND
+from pusl.process import PARENT
+from pusl.training.record import RESUME_COMMAND, RunFolder
 from pusl_eval.budgets import budget
 from pusl_eval.errors import shown
-from pusl_eval.files import InputError, check_folder, write_json
+from pusl_eval.files import InputError, check_folder, check_output, read_json, write_json
 from pusl_eval.flags import SEED
 
 log = logging.getLogger(__name__)
+SETTINGS = "demo.json"
 TRAINED = ("one2seq", "pusl")  # trained side by side; the last one shows its progress
 # name of the predictions file -> its row in the table
 SYSTEMS = {"knn": "kNN", **{name: paradigms.get(name).title for name in TRAINED}, "fused": "fused"}
@@ -45,17 +48,25 @@ class DemoConfig:
 
 def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False) -> dict[str, Any]:
     """Runs the whole job in `out` and returns the content of `metrics.json`."""
-    check_folder(out)
     config, out = config or DemoConfig(), Path(out)
-    _prepare(out, config, force)
+    check_folder(out)
+    _check(out, config, force)
+    if force or not (out / SETTINGS).exists():
+        _check_model(config.model)
+    with RunFolder(out).locked():
+        _check(out, config, force)  # another demo may have begun or ended here meanwhile
+        _prepare(out, config, force)
+        return _all_steps(out, config)
+
+
+def _all_steps(out: Path, config: DemoConfig) -> dict[str, Any]:
     began = time.perf_counter()
     data = out / "data"
     with _step("1/6", "simulating a shop whose buyers label what they look at"):
         _simulate(data, config)
     with _step("2/6", f"training {' and '.join(SYSTEMS[name] for name in TRAINED)} side by side"):
         _train_all(out, config)
-    mu = json.loads((out / "models" / "pusl" / "pusl.json").read_text(encoding="utf-8"))["defaults"]["mu"]
-    k = budget(mu, 2)
+    k = budget(_mu(out), 2)
     with _step("3/6", "fusing PUSL, neighbors' labels and labels in the text: learned on the dev items"):
         _fuse(out, config)
     with _step("4/6", f"generating k = 2μ = {k} keyphrases for each test item"):
@@ -71,31 +82,40 @@ def demo(out: str | Path, config: DemoConfig | None = None, force: bool = False)
 
 def outcome(out: str | Path, config: DemoConfig, metrics: dict[str, Any]) -> str:
     """What a finished demo has to say."""
-    mu = json.loads((Path(out) / "models" / "pusl" / "pusl.json").read_text(encoding="utf-8"))["defaults"]["mu"]
+    mu = _mu(Path(out))
     verdict = _verdict(metrics, budget(mu, 2), mu) + _spread(config)
     return f"{verdict}\n\nEverything is in {out}/. Open {Path(out) / 'report.html'} in a browser."
 
 
-def _prepare(out: Path, config: DemoConfig, force: bool) -> None:
+def _mu(out: Path) -> float:
+    """Keyphrases per training item."""
+    return float(read_meta(out / "models" / "pusl")["defaults"]["mu"])
+
+
+def _check(out: Path, config: DemoConfig, force: bool) -> None:
     """Accepts a new folder or an unfinished demo with the same settings; a finished demo needs --force."""
-    settings = out / "demo.json"
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{shown(out)}: is a file; expected a folder")
-    if force or not settings.exists():
-        _check_model(config.model)
-    if force and settings.exists():
-        for name in ("data", "models", "predictions"):
-            shutil.rmtree(out / name, ignore_errors=True)
-        for name in ("metrics.json", "report.html", "demo.json"):
-            (out / name).unlink(missing_ok=True)
-    if (out / "report.html").exists():
-        raise InputError(f"{shown(out)}: holds a finished demo; pass --force to replace it, or choose another --out")
-    if settings.exists() and json.loads(settings.read_text(encoding="utf-8")) != asdict(config):
-        raise InputError(f"{shown(out)}: holds an unfinished demo with other settings; pass --force to replace it")
+    settings = out / SETTINGS
     if not settings.exists():
         if out.is_dir() and any(out.iterdir()):
             raise InputError(f"{shown(out)}: is not empty and is not a demo; choose another folder with --out")
-        write_json(settings, asdict(config))
+    elif force:
+        check_output(settings, force)
+    elif (out / "report.html").exists():
+        raise InputError(f"{shown(out)}: holds a finished demo; pass --force to replace it, or choose another --out")
+    elif read_json(settings, "pass --force to start again") != asdict(config):
+        raise InputError(f"{shown(out)}: holds an unfinished demo with other settings; pass --force to replace it")
+
+
+def _prepare(out: Path, config: DemoConfig, force: bool) -> None:
+    """Removes an earlier demo if it may, and notes the settings of this one."""
+    settings = out / SETTINGS
+    if force and settings.exists():
+        write_json(settings, {}, force=True)  # of no demo: after a kill, what is half-removed is not continued
+        for name in ("data", "models", "predictions"):
+            shutil.rmtree(out / name, ignore_errors=True)
+        for name in ("metrics.json", "report.html"):
+            (out / name).unlink(missing_ok=True)
+    write_json(settings, asdict(config), force=True)
 
 
 def _check_model(name: str) -> None:
@@ -122,6 +142,7 @@ def _train_all(out: Path, config: DemoConfig) -> None:
     """
     threads = str(max(1, (os.cpu_count() or 1) // len(TRAINED)))
     environment = {**os.environ, "OMP_NUM_THREADS": threads, RESUME_COMMAND: f"pusl demo --out {out}"}
+    environment[PARENT] = str(os.getpid())
     (out / "models").mkdir(parents=True, exist_ok=True)
     *quiet, watched = TRAINED
     with ExitStack() as stack:

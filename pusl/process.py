@@ -12,8 +12,11 @@ import contextlib
 import ctypes
 import os
 import re
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pusl_eval.files import InputError
@@ -22,6 +25,7 @@ WAIT_POLICY = "OMP_WAIT_POLICY"
 ONEDNN_LIMIT = "ONEDNN_MAX_CPU_ISA"
 OLD_ONEDNN_LIMIT = "DNNL_MAX_CPU_ISA"  # oneDNN's former name, which still counts
 RAY_STATISTICS = "RAY_USAGE_STATS_ENABLED"
+PARENT = "PUSL_PARENT"  # set by a command that starts another one: the process whose end is its end too
 MOST_THREADS = 1024
 TILE_LEAF = 0x1D  # of CPUID: palettes and tile sizes
 
@@ -44,6 +48,24 @@ def prepare_process(threads: int | None = None, *, keep_memory: bool = False) ->
         import torch
 
         torch.set_num_threads(_checked(threads))
+
+
+def end_with_parent(parent: int, end: Callable[[], None] = lambda: os._exit(1)) -> None:
+    """Calls `end` soon after the process `parent`, which started this one, has died, in the middle of any work."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        end()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end_with_command() -> None:
+    """If another command of ours has started this one, ends it as SIGTERM does when that one dies."""
+    parent = os.environ.pop(PARENT, None)
+    if parent is not None:
+        end_with_parent(int(parent), lambda: os.kill(os.getpid(), signal.SIGTERM))
 
 
 @contextlib.contextmanager

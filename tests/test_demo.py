@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pusl.demo import DemoConfig, _spread, demo, outcome
-from pusl_eval.files import InputError
+from pusl_eval.files import InputError, locked_folder
 
 pytestmark = pytest.mark.slow
 
@@ -86,3 +86,17 @@ def test_a_wrong_model_is_found_before_anything_is_written_or_removed(
     with pytest.raises(InputError, match=message):
         demo(folder, config, force=True)
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[1]"])
+def test_damaged_settings_are_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "demo.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"demo\.json.*pass --force to start again"):
+        demo(tmp_path, SMALL)
+    assert (tmp_path / "demo.json").read_bytes() == content
+
+
+def test_one_folder_has_one_demo(tmp_path: Path) -> None:
+    with locked_folder(tmp_path, "ours"), pytest.raises(InputError, match="another run is training there"):
+        demo(tmp_path, SMALL)
+    assert not list(tmp_path.iterdir())

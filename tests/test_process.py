@@ -185,3 +185,23 @@ def test_int8_is_refused_where_it_would_end_the_process(monkeypatch):
         make_linear("int8", torch.device("cpu"))
     monkeypatch.setenv(ONEDNN_LIMIT, "AVX512_CORE_FP16")
     assert make_linear("int8", torch.device("cpu")) is QuantizedLinear
+
+
+@pytest.mark.skipif(os.name != "posix", reason="parents are known on POSIX only")
+def test_a_command_that_another_one_started_ends_with_it():
+    """The inner process is what `pusl demo` starts for a training. When its parent is gone, it gets a SIGTERM."""
+    inner = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('stopped', flush=True), sys.exit()))\n"
+        "from pusl.process import end_with_command\n"
+        "end_with_command(); time.sleep(60)"
+    )
+    outer = (
+        "import os, subprocess, sys\n"
+        "environment = {**os.environ, 'PUSL_PARENT': str(os.getpid())}\n"
+        f"subprocess.Popen([sys.executable, '-c', {inner!r}], env=environment); os._exit(9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    # The inner process has the outer one's stdout, so this returns when both have ended.
+    done = subprocess.run([sys.executable, "-c", outer], env=environment, stdout=subprocess.PIPE, timeout=50)
+    assert done.returncode == 9 and done.stdout == b"stopped\n"

@@ -16,14 +16,13 @@ import os
 import signal
 import struct
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 from pusl.devices import ends_process
-from pusl.process import prepare_process
+from pusl.process import end_with_parent, prepare_process
 from pusl.serve.batching import TooSlow, WorkerLost
 from pusl_eval.files import InputError
 
@@ -211,17 +210,10 @@ def _where(error: Exception) -> str:
     return f"{type(error).__name__} at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
 
 
-def _exit_with_parent(parent: int) -> None:
-    """Ends this process soon after its parent has died, even in the middle of a batch."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
-
-
 def main() -> None:
     """Runs the worker process. Messages use stdin and stdout; anything printed goes to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    end_with_parent(os.getppid())
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     settings = json.loads(sys.argv[1])
