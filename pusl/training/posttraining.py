@@ -133,13 +133,16 @@ def post_train(
     own = Columns(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Columns)})
     if config.dev:
         next(iter(read_examples(ItemFile(config.dev, own))))  # a bad dev file too
-    selection, is_new = out / "selection", not out.exists()
-    try:
-        report = select(folder, ItemFile(str(train_config.train), own), selection, options, workers, config.device)
-    except InputError:
-        if is_new and not list(selection.glob("generated*")):  # nothing that took time to make
-            shutil.rmtree(out, ignore_errors=True)
-        raise
+    selection = out / "selection"
+    with RunFolder(out).locked():
+        RunFolder(out).admit(resume, force)  # another run may have begun or ended here meanwhile
+        is_new = not selection.exists()
+        try:
+            report = select(folder, ItemFile(str(train_config.train), own), selection, options, workers, config.device)
+        except InputError:
+            if is_new and not list(selection.glob("generated*")):  # nothing that took time to make
+                shutil.rmtree(selection, ignore_errors=True)
+            raise
     # The selected items have the standard columns, and so has the dev file: `pusl train --resume` knows no others.
     config = dataclasses.replace(
         config, train=str(selection / "selected.jsonl"), mu=report["mu"],
