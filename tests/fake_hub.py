@@ -146,6 +146,9 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length)
+        if len(body) < length:  # the client has died; what it began to send counts for nothing
+            self.close_connection = True
+            return None
         self.fault = self.hub.fault_for(f"{self.command} {self.path}")
         if self.fault and self.fault.delay:
             time.sleep(self.fault.delay)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +17,10 @@ from typing import Any
 
 import pytest
 from fake_endpoint import FakeEndpoint
+from fake_hub import FakeHub
+
+from pusl.demo import DemoConfig
+from pusl_eval.errors import exit_code
 
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).parents[1] / "scripts" / "bench"
@@ -75,7 +82,7 @@ def content(folder: Path) -> dict[str, Any]:
         elif path.suffix == ".json":
             found[name] = without_volatile(json.loads(path.read_text()))
         else:
-            found[name] = path.read_bytes()
+            found[name] = re.sub(rb"[\d.]+ min training", b"", path.read_bytes())  # of a model card
     return {name: value for name, value in found.items() if "sqlite" not in name}
 
 
@@ -83,6 +90,12 @@ def without_volatile(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: without_volatile(inner) for key, inner in value.items() if key not in VOLATILE}
     return [without_volatile(inner) for inner in value] if isinstance(value, list) else value
+
+
+def spread(total: int, most: int, tail: int = 0) -> list[int]:
+    """At most `most` of the numbers from 1 to `total`, evenly spread, and the last `tail`."""
+    found = {1 + i * (total - 1) // max(1, most - 1) for i in range(min(most, total))}
+    return sorted(found | set(range(max(1, total - tail + 1), total + 1)))
 
 
 def stop_everywhere(
@@ -118,8 +131,7 @@ def stop_everywhere(
     assert done.code == 0, done.stderr
     total = int(log.read_text())
     whole = content(expected)
-    spread = {1 + i * (total - 1) // max(1, most - 1) for i in range(min(most, total))}
-    points = sorted(spread | set(range(max(1, total - tail + 1), total + 1)))
+    points = spread(total, most, tail)
     for number in points:
         folder = work / f"stopped-{number}"
         folder.mkdir()
@@ -188,18 +200,128 @@ def test_judge(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, syst
         stop_everywhere(bench, tmp_path, filled(bench, line), most=8, tail=16)
 
 
+def in_a_fresh_process(test: str) -> bool:
+    """Whether this process is the one to test in; if not, one is started: autograd's threads do not survive a fork."""
+    if FRESH in os.environ:
+        return True
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", f"{Path(__file__)}::{test}"]
+    done = subprocess.run(command, env={**os.environ, FRESH: "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return False
+
+
 def test_train(bench: Any, tmp_path: Path) -> None:
-    """The finishing phase at every write point, in a fresh process: autograd's threads do not survive a fork."""
-    if FRESH not in os.environ:
-        test = f"{Path(__file__)}::test_train"
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", test]
-        done = subprocess.run(command, env={**os.environ, FRESH: "1"}, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-3000:]
+    """The finishing phase at every write point."""
+    if not in_a_fresh_process("test_train"):
         return
     line = "train --model scratch:tiny --vocab-size 300 --batch-size 8 --max-steps 2 --eval-every 1 --dev-items 2"
     line += " --max-source-length 16 --max-target-length 16 --max-phrase-tokens 4 --train {train} --dev {dev} --out out"
     words = filled(bench, line)
     stop_everywhere(bench, tmp_path, words, ["train", "--resume", "--out", "out"], most=6, tail=14)
+
+
+def test_post_train(bench: Any, tmp_path: Path) -> None:
+    """Its own writes come first: the items that it chose and completed. Then it trains as `train` does."""
+    if not in_a_fresh_process("test_post_train"):
+        return
+    line = "post-train --model {model} --train {train} --out out --max-steps 1 --batch-size 4 -k 2 --samples 4"
+    words = filled(bench, line + " --generate-workers 1")
+    stop_everywhere(bench, tmp_path, words, [*words, "--resume"], most=9, tail=2)
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content:DeprecationWarning")  # of the Hub's own client
+def test_push(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped before each message to the Hub: the repository holds the old model or the new one, and a rerun ends."""
+    from huggingface_hub import constants
+
+    _, runner, sound = bench
+    log = tmp_path / "count"
+    with FakeHub() as hub:
+        hub.add_account("good", "ann")
+        monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", "good")
+
+        def push(name: str, number: int | None) -> Any:
+            def command() -> Any:
+                from pusl.cli import main
+
+                if number is not None:
+                    stop_at_message(number, log)
+                return main(["push", str(sound / "model"), f"ann/{name}", "--no-labels"])
+
+            return runner.call(command, tmp_path)
+
+        done = push("whole", 0)
+        assert done.code == 0, done.stderr
+        whole, total = hub.repositories["ann/whole"].files, int(log.read_text())
+        assert "model.safetensors" in whole and total > 5
+        for number in spread(total, 20):
+            name = f"stopped-{number}"
+            assert push(name, number).code == STOPPED
+            there = hub.repositories.get(f"ann/{name}")
+            assert there is None or not there.files or set(there.files) == set(whole)
+            again = push(name, None)
+            assert again.code == 0, f"message {number} of {total}: {again.stderr}"
+            found = hub.repositories[f"ann/{name}"].files
+            assert found == {**whole, "README.md": whole["README.md"].replace(b"ann/whole", f"ann/{name}".encode())}
+
+
+def stop_at_message(number: int, log: Path) -> None:
+    """Ends this process before its `number`-th message over a network; counts them all in `log` (0: never stops)."""
+    count = 0
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == number:
+                os._exit(STOPPED)
+            if not number:
+                log.write_text(str(count))
+            return function(*args)
+
+        return call
+
+    for name in ("send", "sendall"):
+        setattr(socket.socket, name, counted(getattr(socket.socket, name)))
+
+
+def test_demo_force(bench: Any, tmp_path: Path) -> None:
+    """A demo is made of commands that are tested above. What it removes for --force is its own."""
+    _, runner, _ = bench
+    log = tmp_path / "count"
+    config = DemoConfig(items=1200)
+
+    def prepare(folder: Path, number: int | None, force: bool) -> Any:
+        def command() -> Any:
+            import pusl.demo
+
+            pusl.demo._all_steps = lambda *_: {}  # type: ignore[assignment]
+            if number is not None:
+                stop_at(number, log)
+            return exit_code(lambda: pusl.demo.demo("out", config, force=force) and None, "pusl")
+
+        return runner.call(command, folder)
+
+    def earlier(name: str) -> Path:
+        folder = tmp_path / name
+        for file in ("data/train.jsonl", "data/dev.jsonl", "models/pusl/pusl.json", "report.html", "mine.txt"):
+            (folder / "out" / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "out" / file).write_text("old")
+        (folder / "out" / "demo.json").write_text(json.dumps(dataclasses.asdict(config)))
+        return folder
+
+    assert prepare(earlier("whole"), 0, True).code == 0
+    whole, total = content(tmp_path / "whole"), int(log.read_text())
+    assert set(whole) == {"out", "out/demo.json", "out/mine.txt"} and total > 5
+    for number in range(1, total + 1):
+        folder = earlier(f"stopped-{number}")
+        assert prepare(folder, number, True).code == STOPPED
+        goes_on = prepare(folder, None, False)
+        assert content(folder) == whole if goes_on.code == 0 else "--force" in goes_on.stderr
+        assert prepare(folder, None, True).code == 0 and content(folder) == whole
 
 
 def test_fuse(bench: Any, tmp_path: Path) -> None:
