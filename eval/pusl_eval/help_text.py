@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import textwrap
 
@@ -11,6 +12,7 @@ from pusl_eval.errors import brief
 WIDTH = 80
 PROGRAMS = ("pusl", "pusl-eval", "accelerate", "python", "pip")
 DEEPER = "    "  # what a continued example is indented by
+_ENTRY = re.compile(r" +\S+(?: \S+)*  +(?=\S)")  # a name and the space before its explanation
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
@@ -37,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def fill(text: str, width: int = WIDTH) -> str:
-    """Paragraphs filled to the width; indented lines stay, and are broken only where they are too long.
+    """Paragraphs filled to the width; so are explanations beside a name; other indented lines stay as they are.
 
     >>> print(fill("Long prose goes on\\nhere.\\n\\nexample:\\n  pusl train --out models/one --seed 1", 24))
     Long prose goes on here.
@@ -46,6 +48,9 @@ def fill(text: str, width: int = WIDTH) -> str:
       pusl train \\
           --out models/one \\
           --seed 1
+    >>> print(fill("  F1@k, F1@O  balance of precision and\\n              recall", 34))
+      F1@k, F1@O  balance of precision
+                  and recall
     """
     done: list[str] = []
     prose: list[str] = []
@@ -66,29 +71,33 @@ def fill(text: str, width: int = WIDTH) -> str:
 
 
 def _joined(lines: list[str]) -> list[str]:
-    """Lines that end in a backslash with those that continue them."""
+    """Lines that end in a backslash with those that continue them, and names with all of their explanation."""
     joined: list[str] = []
     for line in lines:
         if joined and joined[-1].endswith("\\"):
             joined[-1] = f"{joined[-1][:-1].rstrip()} {line.strip()}"
+        elif joined and _ENTRY.match(joined[-1]) and _indent(line) > _indent(joined[-1]) and not _ENTRY.match(line):
+            joined[-1] += f" {line.strip()}"
         else:
             joined.append(line.rstrip())
     return joined
 
 
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def _kept(line: str, width: int) -> list[str]:
+    """A line that is too long, broken: a command behind backslashes, an explanation below its own beginning."""
     if len(line) <= width:
         return [line]
-    words = line.split()
-    indent = " " * (len(line) - len(line.lstrip()))
-    if words[0] in PROGRAMS:
+    indent = " " * _indent(line)
+    if line.split()[0] in PROGRAMS:
         return _command(line, indent, width)
-    column = len(line) - len(line.lstrip()) + len(words[0])
-    rest = line[column:]
-    column += len(rest) - len(rest.lstrip()) if rest.startswith("  ") else 0
-    deeper = " " * (column if column > len(indent) + len(words[0]) else len(indent))
-    head = line[: len(deeper)]
-    return textwrap.wrap(line[len(deeper) :], width, initial_indent=head, subsequent_indent=deeper) if head else [line]
+    entry = _ENTRY.match(line)
+    head = entry.group() if entry else indent
+    hang = " " * len(head)
+    return textwrap.wrap(line[len(head) :], width, initial_indent=head, subsequent_indent=hang) if head else [line]
 
 
 def _command(line: str, indent: str, width: int) -> list[str]:
