@@ -37,7 +37,6 @@ from pusl_eval.files import (
     write_json,
     write_rows,
 )
-from pusl_eval.files.storage import folder_for
 from pusl_eval.normalize import distinct_forms
 from pusl_eval.propensity import propensities
 from pusl_eval.records import PredictionRecord, read_predictions, read_references
@@ -225,7 +224,6 @@ def rerank(
     check_apart([output], {"--predictions": predictions, "--state": state})
     with contextlib.ExitStack() as stack:
         if state is not None:
-            stack.enter_context(folder_for(state))
             stack.enter_context(claimed(state))  # read, changed and written by one command at a time
         memory = _read_state(state) if state is not None else _new_state()
         name = file_digest(predictions) if state is not None else ""

@@ -297,3 +297,10 @@ def test_column_names_that_no_file_can_have(refused: Callable[..., str]) -> None
 
 def test_learning_rates_that_floats_cannot_hold(refused: Callable[..., str]) -> None:
     assert "'rate' is 1e+308" in refused("baseline doc-vec --train items.jsonl --save out --rate 1e308")
+
+
+@pytest.mark.parametrize("name", ["/", ".", "..", "memory://state.json", "://x"])
+def test_states_that_cannot_be(refused: Callable[..., str], name: str) -> None:
+    said = "not a URL" if "://" in name else "is a directory"
+    line = "rerank --predictions predictions.jsonl --objective coverage -k 2 --output out.jsonl"
+    assert said in refused(f"{line} --state {name}")

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pusl_eval.errors import InputError, shown
+from pusl_eval.files.storage import check_output, folder_for, is_url
 
 try:
     import fcntl
@@ -68,7 +69,10 @@ def temporary(target: str | Path, folder: bool = False, wait: bool = False) -> I
 @contextlib.contextmanager
 def claimed(target: str | Path) -> Iterator[None]:
     """Holds `target` for this command while it reads, changes and writes it. A second command is told so."""
-    with temporary(Path(target).with_name(Path(target).name + ".lock")):
+    if is_url(target):
+        raise InputError(f"{shown(target)}: expected a file on this machine, not a URL")
+    check_output(target, force=True)
+    with folder_for(target), temporary(Path(target).with_name(Path(target).name + ".lock")):
         yield
 
 
