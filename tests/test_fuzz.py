@@ -97,6 +97,15 @@ def test_the_fuzzer_sees_it(fuzzer: Any, tmp_path: Path, code: str, seen: str) -
     assert any(seen in problem for problem in found.problems), found
 
 
+def test_a_service_that_is_ready_gets_a_sigterm_and_has_to_end(fuzzer: Any, tmp_path: Path) -> None:
+    runner = fuzzer.Runner()
+    begin = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: {}); print('ready', file=sys.stderr)"
+    for end, problems in (("sys.exit(0)", []), ("None", ["no answer after"])):
+        code = begin.format(end) + "; time.sleep(60)"
+        found = runner.call(lambda code=code: exec(code, {"sys": sys}), tmp_path, wall=3, ready="ready")
+        assert [problem[:15] for problem in found.problems] == problems, found
+
+
 def test_a_clean_answer_is_clean(fuzzer: Any, tmp_path: Path) -> None:
     runner = fuzzer.Runner()
     for code in ("print('fine')", "print('pusl: a.jsonl: no such file', file=sys.stderr); sys.exit(2)"):

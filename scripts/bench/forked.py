@@ -39,8 +39,13 @@ class Runner:
         self.base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
         self.addresses = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
-    def call(self, function: Callable[[], Any], folder: Path, environment: str = "", wall: float = WALL) -> Outcome:
-        """The function's result as an exit code, from a fork whose working folder is `folder`."""
+    def call(
+        self, function: Callable[[], Any], folder: Path, environment: str = "", wall: float = WALL, ready: str = ""
+    ) -> Outcome:
+        """The function's result as an exit code, from a fork whose working folder is `folder`.
+
+        A service does not end by itself: once it has said `ready`, it gets a SIGTERM.
+        """
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -48,7 +53,7 @@ class Runner:
             child = os.fork()
             if not child:
                 self._child(function, folder, environment, out.fileno(), err.fileno())
-            code, usage, late = self._wait(child, wall)
+            code, usage, late = self._wait(child, wall, (out.fileno(), err.fileno()), ready.encode())
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, signal.SIGKILL)  # what the command may have started
             texts = []
@@ -62,9 +67,12 @@ class Runner:
             found.problems.append(f"ended by signal {-code}")
         return found
 
-    def _wait(self, child: int, wall: float) -> tuple[int, Any, bool]:
+    def _wait(self, child: int, wall: float, said: tuple[int, int], ready: bytes) -> tuple[int, Any, bool]:
         end, pause = time.monotonic() + wall, 0.001
         while time.monotonic() < end:
+            if ready and any(ready in os.pread(stream, 1 << 20, 0) for stream in said):
+                os.kill(child, signal.SIGTERM)
+                ready = b""
             done, status, usage = os.wait4(child, os.WNOHANG)
             if done:
                 return os.waitstatus_to_exitcode(status), usage, False
