@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +25,10 @@ from pusl_eval.normalize import normalize
 
 ROOT = Path(__file__).resolve().parents[2]
 STYLE = (
-    "text{font:14px system-ui,sans-serif;fill:#7a818c}.b{font-weight:600}.s{font-size:12px}"
-    ".labeled{fill:#2fa36b;fill-opacity:.3;stroke:#2fa36b}.right{fill:#3b82f6;fill-opacity:.22;stroke:#3b82f6}"
-    ".wrong{fill:#d9534f;fill-opacity:.2;stroke:#d9534f}"
+    "text{font:13px system-ui,sans-serif;fill:#7a818c}.b{font-weight:600}.p{fill:#1f2937}.s{font-size:12px}"
+    ".labeled{fill:#cfeedd;stroke:#2fa36b}.right{fill:#d5e4fd;stroke:#3b82f6}.wrong{fill:#f8d6d4;stroke:#d9534f}"
 )
+WIDTH = 360  # of the drawing of one item: a phone shows it whole, a desktop larger
 MODELS = {"one2seq.jsonl": "a lazy model (One2Seq)", "pusl.jsonl": "PUSL", "fused.jsonl": "fused"}
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
@@ -49,43 +50,39 @@ def one_item(demo: Path, item: str, k: int = 5) -> str:
     observed, complete = (read(demo / "data" / f"{name}.jsonl", item) for name in ("test", "complete"))
     labeled = {normalize(p) for p in observed["keyphrases"]}
     right = {normalize(p) for p in complete["keyphrases"]}
-    parts = [f'<text class="b" x="0" y="18">{escape(observed["text"])}</text>']
-    y = 34
+    parts, y = [], 0
+    for line in textwrap.wrap(observed["text"], 46):
+        y += 18
+        parts.append(f'<text class="b" x="0" y="{y}">{escape(line)}</text>')
     for name, shown in MODELS.items():
         phrases = read(demo / "predictions" / name, item)["keyphrases"][:k]
         found = sum(normalize(p) in right for p in phrases)
-        parts.append(f'<text x="0" y="{y + 18}">{escape(shown)}</text>')
-        x = 180
+        y += 32
+        parts.append(f'<text x="0" y="{y}">{escape(shown)}</text>')
+        parts.append(f'<text class="s" x="{WIDTH}" y="{y}" text-anchor="end">{found} of {k} right</text>')
+        x, y = 0.0, y + 8
         for phrase in phrases:
             kind = "labeled" if normalize(phrase) in labeled else "right" if normalize(phrase) in right else "wrong"
-            pill, width = _pill(x, y, phrase, kind)
-            if x + width > 760:
-                x, y = 180, y + 32
-                pill, width = _pill(x, y, phrase, kind)
-            parts.append(pill)
-            x += width + 8
-        parts.append(f'<text class="s" x="770" y="{y + 18}">{found} of {k} right</text>')
-        y += 42
-    x = 180
-    for kind, meaning in (
-        ("labeled", "labeled by a buyer"),
-        ("right", "right, but nobody labeled it"),
-        ("wrong", "wrong"),
-    ):
-        parts.append(f'<rect class="{kind}" x="{x}" y="{y + 4}" width="12" height="12" rx="3"/>')
-        parts.append(f'<text class="s" x="{x + 18}" y="{y + 15}">{meaning}</text>')
-        x += 40 + 7 * len(meaning)
+            width = 14 + 7.2 * len(phrase)
+            if x + width > WIDTH:
+                x, y = 0.0, y + 30
+            parts.append(
+                f'<rect class="{kind}" x="{x + 0.6:.1f}" y="{y}" width="{width - 1.2:.1f}" height="24" rx="6"/>'
+            )
+            middle = f'x="{x + width / 2:.1f}" y="{y + 16.5}" text-anchor="middle"'
+            parts.append(f'<text class="p" {middle}>{escape(phrase)}</text>')
+            x += width + 5
+        y += 24
+    x, y = 0.0, y + 28
+    for kind, meaning in (("labeled", "labeled by a buyer"), ("right", "right, not labeled"), ("wrong", "wrong")):
+        parts.append(f'<rect class="{kind}" x="{x + 0.6:.1f}" y="{y - 10}" width="12" height="12" rx="3"/>')
+        parts.append(f'<text class="s" x="{x + 18:.1f}" y="{y}">{meaning}</text>')
+        x += 36 + 6.3 * len(meaning)
     label = f"Keyphrases of three models for: {observed['text']}"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 860 {y + 24}" width="860" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 8}" width="{WIDTH * 5 // 4}" role="img" '
         f'aria-label="{escape(label, quote=True)}"><style>{STYLE}</style>{"".join(parts)}</svg>\n'
     )
-
-
-def _pill(x: float, y: float, phrase: str, kind: str) -> tuple[str, float]:
-    width = 18 + 7.6 * len(phrase)
-    box = f'<rect class="{kind}" x="{x:.0f}" y="{y}" width="{width:.0f}" height="26" rx="7"/>'
-    return box + f'<text x="{x + width / 2:.0f}" y="{y + 18}" text-anchor="middle">{escape(phrase)}</text>', width
 
 
 @contextmanager
