@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from pusl_eval.files import InputError
 from pusl_eval.judge import JudgedItem, agreement, first_distinct, judge_scores, read_gold
+from pusl_eval.judge_table import judge_table, read_summaries
 
 
 def item(name, verdicts, ranks=None, inside=None, groups=()):
@@ -170,3 +173,17 @@ def test_gold_that_is_wrong_is_named(tmp_path, line, words):
     with pytest.raises(InputError, match=r"gold\.jsonl") as error:
         read_gold(str(path))
     assert words in str(error.value)
+
+
+def test_peoples_verdicts_from_a_file_of_their_own_stand_beside_the_models(tmp_path):
+    judged = {"k": [3], "scores": {"all": {"G@3": 0.5}}, "sizes": {"all": {"n_items": 2, "n@3": 6}}}
+    people = {"k": [3], "human": {"scores": {"all": {"Hum@3": 0.75}}, "intervals": {}, "sizes": {"all": {"n@3": 4}}}}
+    files = {"v": judged, "p": {"systems": {"v": people}}, "other": {"systems": {"v": {**people, "k": [5]}}}}
+    for name, content in files.items():
+        (tmp_path / f"{name}.summary.json").write_text(json.dumps(content))
+    model, persons, other = (tmp_path / f"{name}.summary.json" for name in files)
+    for order in ([model, persons], [persons, model]):
+        assert "50.0   75.0" in judge_table(read_summaries(order))
+    for wrong, says in (([model, model], "second summary"), ([persons, persons], "second"), ([model, other], "k = 3")):
+        with pytest.raises(InputError, match=says):
+            read_summaries(wrong)

@@ -19,7 +19,10 @@ Summary = Mapping[str, Any]
 
 
 def read_summaries(paths: Sequence[str | Path]) -> dict[str, Summary]:
-    """Summary files, of one system (named by its file) or of several -> {system: summary}."""
+    """Summary files, of one system (named by its file) or of several -> {system: summary}.
+
+    A system may have two: a language model's verdicts, and people's alone (`pusl judge --human-only`).
+    """
     found: dict[str, Summary] = {}
     for path in paths:
         try:
@@ -30,10 +33,18 @@ def read_summaries(paths: Sequence[str | Path]) -> dict[str, Summary]:
             raise InputError(f"{path}: not a summary of `pusl judge` (OUTPUT.summary.json)")
         name = Path(path).name.removesuffix(".json").removesuffix(".summary")
         for system, summary in content.get("systems", {name: content}).items():
-            if system in found:
-                raise InputError(f"{path}: a second summary of {system!r}; give each system once")
-            found[system] = summary
+            found[system] = _united(found[system], summary, system, path) if system in found else summary
     return found
+
+
+def _united(first: Summary, second: Summary, system: str, path: str | Path) -> Summary:
+    """A language model's summary with people's verdicts from the other one."""
+    people, judged = (first, second) if "scores" in second else (second, first)
+    if "scores" in people or judged.get("human"):
+        raise InputError(f"{path}: a second summary of {system!r}; give each system once")
+    if people["k"][-1] != judged["k"][-1]:
+        raise InputError(f"{path}: {system!r} has other verdicts at k = {first['k'][-1]}, here {second['k'][-1]}")
+    return {**judged, "human": people["human"]}
 
 
 def judged_parts(systems: Mapping[str, Summary]) -> dict[str, list[dict[str, Any]]]:
