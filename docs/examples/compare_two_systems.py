@@ -1,8 +1,9 @@
-"""Compare two systems honestly: item by item, with intervals, on labels that are incomplete.
+"""Compare two systems item by item, with intervals, on incomplete labels.
 
 python docs/examples/compare_two_systems.py WORK
 
-Takes seconds: both systems are baselines. Any two files of predictions can be compared the same way.
+Takes seconds: both systems are baselines.
+Any two files of predictions can be compared the same way.
 """
 
 import subprocess
@@ -20,25 +21,17 @@ def pusl(*words: str) -> None:
 
 
 pusl("data", "simulate", "--out", "shop", "--items", "2000", "--seed", "3")
+files = ["--train", "shop/train.jsonl", "--input", "shop/test.jsonl"]
 for name in ("knn", "frequency"):
-    files = ["--train", "shop/train.jsonl", "--input", "shop/test.jsonl", "--output", f"{name}.jsonl"]
-    pusl("baseline", name, *files, "-k", "5")
+    pusl("baseline", name, *files, "--output", f"{name}.jsonl", "-k", "5")
 
-# What the labels say: labels that buyers left.
-observed = compare(
-    work / "shop/test.jsonl",
-    {"kNN": work / "knn.jsonl", "frequency": work / "frequency.jsonl"},
-    k=[5],
-    train=work / "shop/train.jsonl",
-)
-# What is true: all right keyphrases, which only a simulation knows.
-complete = compare(
-    work / "shop/complete.jsonl",
-    {"kNN": work / "knn.jsonl", "frequency": work / "frequency.jsonl"},
-    k=[5],
-    train=work / "shop/train.jsonl",
-)
-for title, result in (("observed labels", observed), ("complete labels", complete)):
+# test.jsonl has the labels that buyers left.
+# complete.jsonl has all right keyphrases, which only a simulation knows.
+systems = {"kNN": work / "knn.jsonl", "frequency": work / "frequency.jsonl"}
+for title, file in (("observed", "test"), ("complete", "complete")):
+    references = work / f"shop/{file}.jsonl"
+    result = compare(references, systems, k=[5], train=work / "shop/train.jsonl")
     gap = result["comparisons"][0]["scores"]["all"]["B@5"]
-    low, high = gap["interval"]
-    print(f"{title}: kNN - frequency in B@5: {100 * gap['difference']:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]")
+    low, high = (f"{100 * end:.1f}" for end in gap["interval"])
+    points = f"{100 * gap['difference']:+.1f} points [{low}, {high}]"
+    print(f"{title} labels: kNN - frequency in B@5: {points}")

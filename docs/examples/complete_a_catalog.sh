@@ -1,19 +1,24 @@
-# Complete a catalog: further keyphrases for items that have one or two, and how many of them are right.
+# Complete a catalog: more keyphrases for items that have one or two.
 #
 #   bash docs/examples/complete_a_catalog.sh WORK
 #
 # Takes under a minute on a simulated shop, whose complete labels are known.
 set -eu
 cd "$1"
-pusl data simulate --out shop --items 2000 --dev-items 200 --test-items 200 --seed 2
-pusl train --paradigm pusl --model scratch:tiny --train shop/train.jsonl --dev shop/dev.jsonl --out models/pusl \
-    --max-steps 80 --restart 0.2
-pusl fuse --train shop/train.jsonl --dev shop/dev.jsonl --sources pusl=models/pusl knn text --out models/fused
+pusl data simulate --out shop --items 2000 \
+    --dev-items 200 --test-items 200 --seed 2
+pusl train --paradigm pusl --model scratch:tiny \
+    --train shop/train.jsonl --dev shop/dev.jsonl \
+    --out models/pusl --max-steps 80 --restart 0.2
+pusl fuse --train shop/train.jsonl --dev shop/dev.jsonl \
+    --sources pusl=models/pusl knn text --out models/fused
 
-# --complete: k further keyphrases behind those that an item has.
-pusl generate --model models/fused --input shop/test.jsonl --output more.jsonl -k 5 --complete
+# --complete: k keyphrases that the item does not have yet.
+pusl generate --model models/fused --input shop/test.jsonl \
+    --output more.jsonl -k 5 --complete
 
-# complete.jsonl knows every right keyphrase. Leave out those that the items already had.
+# How many are right? complete.jsonl has every right keyphrase.
+# Leave out those that the items already had.
 python - <<'PYTHON'
 import json
 
@@ -23,7 +28,8 @@ def read(path):
 items, truth = read("shop/test.jsonl"), read("shop/complete.jsonl")
 with open("missing.jsonl", "w") as file:
     for id, item in items.items():
-        missing = [p for p in truth[id]["keyphrases"] if p not in item["keyphrases"]]
+        had = item["keyphrases"]
+        missing = [p for p in truth[id]["keyphrases"] if p not in had]
         print(json.dumps({"id": id, "keyphrases": missing}), file=file)
 PYTHON
 pusl evaluate --references missing.jsonl --predictions more.jsonl --k 1 3 5

@@ -2,12 +2,15 @@
 #
 #   bash docs/examples/serve_and_call.sh WORK
 #
-# Needs Node.js 18 or newer and `pip install -e '.[serve]'`. Takes under a minute.
+# Needs Node.js 18 or newer and `pip install -e '.[serve]'`.
+# Takes under a minute.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$1"
-pusl data simulate --out shop --items 900 --dev-items 100 --test-items 100 --seed 4
-pusl fuse --train shop/train.jsonl --dev shop/dev.jsonl --sources knn text --out models/fused
+pusl data simulate --out shop --items 900 \
+    --dev-items 100 --test-items 100 --seed 4
+pusl fuse --train shop/train.jsonl --dev shop/dev.jsonl \
+    --sources knn text --out models/fused
 
 pusl serve --model models/fused --port 0 > serve.log 2>&1 &
 trap 'kill $!' EXIT

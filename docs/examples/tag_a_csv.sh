@@ -2,13 +2,15 @@
 #
 #   bash docs/examples/tag_a_csv.sh WORK
 #
-# Takes under a minute. The table is made here; put your own items.csv into WORK to use it instead.
+# Takes under a minute. It makes its own table.
+# To use yours, put items.csv into WORK.
 set -eu
 cd "$1"
 
 # A table with a title and tags: what most people have.
 if [ ! -f items.csv ]; then
-  pusl data simulate --out shop --items 900 --dev-items 100 --test-items 100 --seed 1
+  pusl data simulate --out shop --items 900 \
+      --dev-items 100 --test-items 100 --seed 1
   python - <<'PYTHON'
 import csv, json
 
@@ -21,13 +23,18 @@ with open("items.csv", "w", newline="") as file:
 PYTHON
 fi
 
-pusl data convert items.csv --to all.jsonl --id-column sku --text-column title --keyphrases-column tags --separator ";"
+pusl data convert items.csv --to all.jsonl --id-column sku \
+    --text-column title --keyphrases-column tags --separator ";"
 pusl data split all.jsonl --out data --seed 0
 
-# The neighbors, a linear SVM and the text in one calibrated ranking: seconds, no GPU. A trained model is one more
-# source (pusl=models/pusl); it also spells labels that nobody has used yet.
-pusl fuse --train data/train.jsonl --dev data/dev.jsonl --sources knn svm text --out models/fused
+# Similar items, a linear SVM and the text in one ranking: seconds, no GPU.
+# A trained model (pusl=models/pusl) would be one more source.
+# It also finds labels that nobody has used yet.
+pusl fuse --train data/train.jsonl --dev data/dev.jsonl \
+    --sources knn svm text --out models/fused
 
-# Five keyphrases for each item, as a table again. A score is the probability that a phrase is a label.
-pusl generate --model models/fused --input data/test.jsonl --output tagged.csv -k 5 --min-score 0.1
+# At most five keyphrases for each item, as a table again.
+# A score is the probability that a phrase is a label.
+pusl generate --model models/fused --input data/test.jsonl \
+    --output tagged.csv -k 5 --min-score 0.1
 head -3 tagged.csv
