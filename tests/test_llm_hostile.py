@@ -46,8 +46,9 @@ def answering(content: str):
     return answer
 
 
-def test_a_lone_surrogate_does_not_poison_the_store(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(_Handler, "answer", answering('{"keyphrases": ["red \ud800 shoe", "boot"]}'))
+@pytest.mark.parametrize("half", ["\ud800", "\\ud800"], ids=["in the answer", "in the JSON of the answer"])
+def test_a_lone_surrogate_does_not_poison_the_store(tmp_path, monkeypatch, capsys, half):
+    monkeypatch.setattr(_Handler, "answer", answering(f'{{"keyphrases": ["red {half} shoe", "boot"]}}'))
     (tmp_path / "items.jsonl").write_text('{"id": "a", "text": "red shoe"}\n')
     with FakeEndpoint() as endpoint:
         for name in ("one.jsonl", "two.jsonl"):
@@ -139,6 +140,13 @@ def test_a_key_that_is_echoed_with_escapes_is_not_stored(monkeypatch):
     monkeypatch.setattr(_Handler, "answer", lambda self, *_: self.raw(body.encode()))
     with FakeEndpoint() as endpoint, LLMClient(settings(endpoint)) as client:
         assert client.ask(PROMPT).text == "your key is [key]"
+
+
+def test_a_key_that_the_json_of_an_answer_spells_is_not_stored(monkeypatch):
+    echoed = "".join(f"\\u{ord(letter):04X}" if place % 2 else letter for place, letter in enumerate(KEY))
+    monkeypatch.setattr(_Handler, "answer", answering(json.dumps({"keyphrases": ["KEY"]}).replace("KEY", echoed)))
+    with FakeEndpoint() as endpoint, LLMClient(settings(endpoint)) as client:
+        assert client.ask(PROMPT).text == '{"keyphrases": ["[key]"]}'
 
 
 @pytest.mark.slow

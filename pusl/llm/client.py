@@ -291,10 +291,14 @@ class LLMClient:
         return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
 
     def _without_secrets(self, text: str) -> str:
-        """An answer as it is stored. It may be about "sk-8 boards", so only long secrets are removed."""
+        """An answer as it is stored. It may be about "sk-8 boards", so only long secrets are removed.
+
+        The answer may hold JSON, and JSON can spell a letter as an escape.
+        """
         for secret in self._secrets:
             if len(secret) >= 16:
-                text = text.replace(secret, "[key]")
+                letters = (rf"(?:{re.escape(letter)}|(?i:\\u{ord(letter):04x}))" for letter in secret)
+                text = re.sub("".join(letters), "[key]", text)
         return text
 
 

@@ -189,6 +189,8 @@ def parse_verdicts(answer: str | None, count: int) -> list[bool | None]:
 def parse_keyphrases(answer: str | None) -> list[str] | None:
     """A generator's answer -> its different keyphrases in lower case, or None if it is not a list.
 
+    JSON inside the answer can spell half a character (`\\ud800`), although the answer itself holds none.
+
     >>> parse_keyphrases('{"keyphrases": ["Red Shoe", "red  shoe", "boot"]}')
     ['red shoe', 'boot']
     >>> parse_keyphrases("Here you are:\\n1. red shoe\\n2. boot")
@@ -206,7 +208,7 @@ def parse_keyphrases(answer: str | None) -> list[str] | None:
         phrases = _listed_lines(text)
     if phrases is None:
         return None
-    return distinct(" ".join(phrase.strip(" \t\"'`").lower().split()) for phrase in phrases)
+    return distinct(" ".join(valid_unicode(phrase).strip(" \t\"'`").lower().split()) for phrase in phrases)
 
 
 _MAX_ANSWER = 100_000  # characters; no real answer is longer
