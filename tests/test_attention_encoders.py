@@ -94,6 +94,10 @@ def test_wrong_encoders_are_one_line(encoder: str, tmp_path: Path, capsys: pytes
     assert "not a folder with a model" in capsys.readouterr().err
     assert main(["baseline", "attention-xml", *base, "--encoder", encoder]) == 2
     assert "its own BiLSTM" in capsys.readouterr().err
+    assert main(["baseline", "doc-vec", *base, "--encoder", encoder, "--layers", "2"]) == 2
+    assert "with --encoder it is --encoder-layers" in capsys.readouterr().err
+    assert main(["baseline", "doc-vec", *base, "--encoder-layers", "2"]) == 2
+    assert "--encoder-layers needs --encoder" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
 
 

@@ -32,7 +32,7 @@ PAD, UNKNOWN = 0, 1
 @dataclass
 class AttentionConfig:
     width: int = option(128, "size of the vectors", minimum=8)
-    layers: int = option(1, "Transformer layers", minimum=1)
+    layers: int = option(1, "Transformer layers, without --encoder", minimum=1)
     heads: int = option(4, "attention heads", minimum=1)
     length: int = option(64, "words read per text", minimum=1)
     epochs: int = option(10, "passes over the training items", minimum=1)
@@ -57,6 +57,7 @@ class AttentionConfig:
 class AttentionXmlConfig(AttentionConfig):
     """As published: one LSTM layer, and last layers that all labels share."""
 
+    layers: int = option(1, "LSTM layers", minimum=1)
     label_layer: bool = option(False, "one last layer per label instead of the shared ones")
 
 
@@ -91,8 +92,12 @@ class _Neural(Baseline):
 
             if self.scratch != "Encoder":
                 raise InputError("--encoder is for word-label and doc-vec; attention-xml reads with its own BiLSTM")
+            if config.layers != AttentionConfig().layers:
+                raise InputError("--layers is for models from scratch; with --encoder it is --encoder-layers")
             encoder, self.tokenizer = load_encoder(config.encoder, config.encoder_layers)
         else:
+            if config.encoder_layers:
+                raise InputError("--encoder-layers needs --encoder; the layers of a model from scratch are --layers")
             counts = Counter(word for text in data.texts for word in words(text))
             kept = [word for word, count in counts.most_common(config.vocabulary) if count > 1 or len(counts) < 1000]
         self.vocabulary = {word: number + 2 for number, word in enumerate(kept)}
@@ -257,7 +262,7 @@ class WordLabel(_Neural):
 
 
 class DocVec(_Neural):
-    """The same Transformer with one vector per text. Scores are sigmoid outputs (probabilities)."""
+    """A Transformer that turns a text into one vector. Scores are sigmoid outputs (probabilities)."""
 
     net_name = "DocVecNet"
 
