@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pusl_eval.evaluation import evaluate
-from tables.classifiers import KS, predictions
+from tables.classifiers import KS, measure, predictions
 from tables.registry import Row, Work, declare
 
 TREES = (1, 5, 10, 20)
@@ -40,7 +39,7 @@ def ndcg(work: Work) -> list[Row]:
 
 
 def _ndcg(work: Work, path: Any) -> dict[str, float]:
-    found = evaluate(work.file("test"), path, k=list(KS), bootstrap=0)["scores"]["all"]
+    found = measure(work, path, KS)["scores"]["all"]
     return {
         f"nDCG@{k}{name}": 100 * float(found[f"nDCG@{k}{ours}"] or 0)
         for name, ours in (("", ""), (" /k", "_k"))
