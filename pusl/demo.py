@@ -284,7 +284,7 @@ def _verdict(metrics: dict[str, Any], k: int, mu: float) -> str:
 
 
 def _spread(config: DemoConfig) -> str:
-    """The range over several seeds (scripts/studies/demo_seeds.py); empty unless the settings are the same."""
+    """The range of stored runs (scripts/studies/demo_seeds.py); empty unless the settings are the same."""
     file = Path(__file__).with_name("demo_seeds.json")
     if not file.is_file():
         return ""
@@ -307,8 +307,10 @@ def _spread(config: DemoConfig) -> str:
         + "".join(f"{shown(title, name, digits):>16}" for _, name, digits in heads)
         for title in SYSTEMS.values()
     ]
-    where = " and ".join(f"{len(run['seeds'])} on a processor with {name}" for name, run in runs.items())
-    return f"\n\nLowest to highest over seeds of catalog, weights and order ({where}):\n" + "\n".join(rows)
+    return (
+        "\n\nHow much chance decides: earlier runs with several seeds on several processors, lowest to highest:\n"
+        + "\n".join(rows)
+    )
 
 
 @contextmanager

@@ -42,7 +42,7 @@ class Columns:
     timestamp_column: str = option("timestamp", "column that holds the item's time, if there is one")
     group_column: str = option("group", "column that holds the item's group, if there is one")
     separator: str | None = option(
-        None, "separator of the values in a list column of text (default: a JSON array or '|' in CSV and TSV)"
+        None, "what separates the values of a list in one cell (default: a JSON array, or '|')"
     )
     delimiter: str | None = option(
         None, "CSV, TSV: character between cells, e.g. ';' (default: a comma; in .tsv a tab)"

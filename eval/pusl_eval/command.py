@@ -37,37 +37,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keyphrases per item, best first; several files are compared",
     )  # fmt: skip
     add_cuts(parser, required=True)
-    add("--train", metavar="FILE", help="training examples: μ, narrow/diverse, bins, propensities, seen/unseen, New@k")
-    add("--universe", metavar="FILE", help="real queries or labels, one per line or an example file, for Uni@k")
-    add("--label-space", metavar="FILE", help="labels to average over (default: the labels of the references)")
+    add(
+        "--train",
+        metavar="FILE",
+        help="training items, for μ and all scores that ask how often a label was seen in training",
+    )
+    add(
+        "--universe",
+        metavar="FILE",
+        help="real queries or labels, one per line, or a file of examples; for Uni@k, the share found in it",
+    )
+    add(
+        "--label-space",
+        metavar="FILE",
+        help="labels to average over in scores per label (default: those of the references)",
+    )
     add("--weights", metavar="FILE", help="what each label is worth, for weighted P@k: `phrase<TAB>weight` lines, "
         "or a table with columns keyphrase and weight")  # fmt: skip
     add("--rank-weights", metavar="FILE", help="what each label is worth at each rank, for rank-weighted P@k: lines "
         "of a phrase and its weights separated by tabs, or a table with columns keyphrase and weights")  # fmt: skip
     add("--output", metavar="FILE", help="write metrics.json here")
     add_force(parser)
-    add("--normalization", default="basic", metavar="HOW", help="basic, stem, nltk-stem or none (default: basic)")
-    add("--propensity", metavar="MODEL", help="jpv, power, richards, direct or none (default: jpv with --train)")
+    add(
+        "--normalization",
+        default="basic",
+        metavar="HOW",
+        help="how phrases are compared: basic (case and spaces), stem, nltk-stem or none (default: basic)",
+    )
+    add(
+        "--propensity",
+        metavar="MODEL",
+        help="model of how probably a right label is seen: jpv, power, richards, direct or none "
+        "(default: jpv with --train)",
+    )
     add("--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
-        help="of the model: a b (jpv, default 0.55 1.5), beta gamma (power), c d e f g h (richards)")  # fmt: skip
-    add("--unbiased", metavar="FILE", help="a bias-controlled example file: gives `direct` propensities, and "
-        "the parameters of jpv, power or richards are fitted to them")  # fmt: skip
+        help="its numbers: a b (jpv, default 0.55 1.5), beta gamma (power), c d e f g h (richards)")  # fmt: skip
+    add("--unbiased", metavar="FILE", help="items whose labels were not left to chance: gives `direct` "
+        "propensities, and the numbers of jpv, power or richards are fitted to them")  # fmt: skip
     add("--control-probability", type=float, default=1.0, metavar="P",
         help="probability with which a right label of the unbiased file was kept (default: 1)")  # fmt: skip
     add("--prior", type=float, default=0.0, metavar="ALPHA",
-        help="robust prior (n_l + ALPHA)/(n + ALPHA) for propensities (default: 0, off)")  # fmt: skip
+        help="steadier propensities of rare labels: share (n_l + ALPHA)/(n + ALPHA) (default: 0, off)")  # fmt: skip
     add("--bins", type=integer(-MOST), nargs="+", default=[1, 10, 100, 1000], metavar="N",
-        help="lower edges of the bins of training frequency (default: 1 10 100 1000)")  # fmt: skip
-    add("--alpha", type=float, default=0.5, metavar="X", help="recall that a label needs for αCov@k (default: 0.5)")
+        help="where the bins of labels by training frequency begin (default: 1 10 100 1000)")  # fmt: skip
+    add(
+        "--alpha",
+        type=float,
+        default=0.5,
+        metavar="X",
+        help="recall from which a label counts as covered in αCov@k (default: 0.5)",
+    )
     add("--beta", type=float, default=2.0, metavar="X", help="weight of recall in MacroF_β@k (default: 2)")
     add("--coverage-items", type=integer(-MOST), nargs="+", default=[1000], metavar="N",
-        help="number of drawn items in `Cov@k (N items)` (default: 1000)")  # fmt: skip
+        help="items to draw for `Cov@k (N items)` (default: 1000)")  # fmt: skip
     add(
         "--bootstrap",
         type=integer(-MOST),
         default=1000,
         metavar="N",
-        help="bootstrap draws; 0: no intervals (default: 1000)",
+        help="bootstrap draws for the intervals; 0: no intervals (default: 1000)",
     )
     add_seed(parser)
     add_columns(parser, of="--references, --train and --unbiased")

@@ -25,6 +25,10 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return fill(text, width)
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        """A flag's help, without breaking other flags at their hyphens."""
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
 
 class Parser(argparse.ArgumentParser):
     """Argparse with errors of two lines and help that keeps the examples' line breaks."""
@@ -61,11 +65,13 @@ def fill(text: str, width: int = WIDTH) -> str:
             prose.clear()
 
     for line in _joined(text.strip("\n").splitlines()):
-        if not line.strip() or line.startswith(" ") or line.endswith(":"):
+        if not line.strip() or line.startswith(" "):
             flush()
             done.extend(_kept(line, width))
-        else:
-            prose.append(line.strip())
+            continue
+        prose.append(line.strip())
+        if line.endswith(":"):
+            flush()
     flush()
     return "\n".join(done)
 
@@ -97,7 +103,7 @@ def _kept(line: str, width: int) -> list[str]:
     entry = _ENTRY.match(line)
     head = entry.group() if entry else indent
     hang = " " * len(head)
-    return textwrap.wrap(line[len(head) :], width, initial_indent=head, subsequent_indent=hang) if head else [line]
+    return textwrap.wrap(line[len(head) :], width, initial_indent=head, subsequent_indent=hang, break_on_hyphens=False)
 
 
 def _command(line: str, indent: str, width: int) -> list[str]:

@@ -49,7 +49,7 @@ def add_flags(parser: Arguments, cls: type, skip: Sequence[str] = (), only: Sequ
         long = meta["flag"] or "--" + field.name.replace("_", "-")
         flags = [f"-{field.name}", long] if len(field.name) == 1 else [long]
         silent = field.default is False or field.default in (None, "", dataclasses.MISSING)
-        shown = "" if silent else f" (default: {field.default})"
+        shown = "" if silent else f" (default: {_readable(field.default)})"
         common: dict[str, Any] = {
             "dest": field.name, "default": argparse.SUPPRESS, "help": meta["help"].replace("%", "%%") + shown,
         }  # fmt: skip
@@ -99,6 +99,15 @@ def check(config: Config) -> Config:
         if meta.get("maximum") is not None and value is not None and value > meta["maximum"]:
             raise InputError(f"'{field.name}' is {value}; it must be at most {meta['maximum']}")
     return config
+
+
+def _readable(value: Any) -> str:
+    """A default in a help text.
+
+    >>> _readable(10.0), _readable(True)
+    ('10', 'on')
+    """
+    return "on" if value is True else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _choices(meta: Mapping[str, Any]) -> Sequence[str] | None:

@@ -8,6 +8,7 @@ for the same input.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -162,7 +163,8 @@ def _verdict(results: Results, k: int, seed: int, complete: bool = False) -> str
     def gap(a: str, b: str, metric: str) -> Gap:
         return paired_gap(results[a], results[b], metric, DRAWS, seed)
 
-    return f'<p class="verdict">{escape(" ".join(verdict(results, gap, k, complete)))}</p>'
+    said = escape(" ".join(verdict(results, gap, k, complete)))
+    return '<p class="verdict">' + re.sub(r"`([^`]+)`", r"<code>\1</code>", said) + "</p>"
 
 
 def _summary(heading: str, results: Results, middle: int, double: int, mu: float | None, verdict: str = "") -> str:
@@ -178,7 +180,10 @@ def _summary(heading: str, results: Results, middle: int, double: int, mu: float
     columns = [
         column for column in columns if any(r["scores"]["all"].get(column[0]) is not None for r in results.values())
     ]
-    head = "".join(f"<th>{escape(shown)}</th>" for _, shown in columns)
+    meanings = [escape(REGISTRY.of(metric).meaning, quote=True) for metric, _ in columns]
+    head = "".join(
+        f'<th title="{meaning}">{escape(shown)}</th>' for (_, shown), meaning in zip(columns, meanings, strict=True)
+    )
     body = []
     for name, result in results.items():
         cells = []
@@ -192,7 +197,7 @@ def _summary(heading: str, results: Results, middle: int, double: int, mu: float
         f'<h2>{escape(heading)}</h2>{verdict}<div class="scroll"><table><thead><tr><th>system</th>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div>"
         '<p class="soft">Percent, except #K (distinct phrases given). Small: 95% bootstrap interval over items.'
-        f"{_cut_note(results)}</p>"
+        f"{_cut_note(results)} “Every metric”, below, says what the columns mean.</p>"
     )
 
 
@@ -218,8 +223,8 @@ def _every_metric(results: Results, k: int) -> str:
                 rows.append(f"<tr><td>{escape(shown_name(metric))}{meaning}</td>{''.join(cells)}</tr>")
     head = "".join(f"<th>{escape(name)}</th>" for name in results)
     return (
-        f'<details><summary>Every metric at k = {k}</summary><div class="scroll"><table class="every"><thead><tr>'
-        f"<th>metric</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
+        f'<details><summary>Every metric at k = {k}</summary><div class="scroll"><table class="every">'
+        f"<thead><tr><th>metric</th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></details>"
     )
 
 

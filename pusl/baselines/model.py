@@ -31,7 +31,7 @@ BASELINES = {
     "fastxml": ("pusl.baselines.fastxml:FastXml", "a forest whose splits optimize nDCG (FastXML)"),
     "word-label": ("pusl.baselines.attention:WordLabel", "shallow Transformer with word-label attention"),
     "attention-xml": ("pusl.baselines.attention:AttentionXml", "BiLSTM with word-label attention (AttentionXML)"),
-    "doc-vec": ("pusl.baselines.attention:DocVec", "the same Transformer with one vector per text"),
+    "doc-vec": ("pusl.baselines.attention:DocVec", "the Transformer of word-label, with one vector per text"),
 }
 FORMAT = 1
 

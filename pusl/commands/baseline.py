@@ -1,12 +1,12 @@
-"""Closed-vocabulary baselines: the same input files and predictions as `pusl generate`.
+"""Simpler methods, for comparison and for `pusl fuse`. They choose among the labels of the training file.
 
 examples:
   pusl baseline knn --train train.jsonl --input test.jsonl --output knn.jsonl -k 10
   pusl baseline svm --train train.jsonl --save models/svm
   pusl baseline svm --model models/svm --input test.jsonl --output svm.jsonl -k 10
 
-A baseline can only predict labels of the training file. `pusl baseline NAME --help` explains the flags of
-one baseline.
+Input and predictions have the same formats as those of `pusl generate`. `pusl baseline NAME --help` explains
+the flags of one method.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Prints a script that lets a shell complete commands, flags and their values.
 
 examples:
-  eval "$(pusl completion bash)"     in ~/.bashrc
-  eval "$(pusl completion zsh)"      in ~/.zshrc, after compinit
+  eval "$(pusl completion bash)"  # in ~/.bashrc
+  eval "$(pusl completion zsh)"   # in ~/.zshrc, after compinit
   pusl completion fish > ~/.config/fish/completions/pusl.fish
 """
 
@@ -16,7 +16,7 @@ from pusl.commands.completion_script import SHELLS, flags_of, script
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The shell."""
-    parser.add_argument("shell", choices=SHELLS, help="which shell")
+    parser.add_argument("shell", choices=SHELLS, help="your shell")
 
 
 def run(args: argparse.Namespace) -> None:

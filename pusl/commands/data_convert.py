@@ -1,22 +1,23 @@
-"""Turn other people's files into examples, and examples or predictions into
-what other tools load. The structure of the source tells what it is; --format
-says it where it does not.
+"""Reads other people's formats and writes examples. Writes examples or
+predictions in formats that other tools read. The source's format is found by
+its structure, or named with --format.
 
-sources (--format):
-  xmc           trn.json(.gz) of the XMC repository, lbl.json(.gz) beside it
-  libsvm        label file `l1,l2 f:v ...` or `l:v ...`, --texts and --labels
-  log           item id, text, query and count in columns, added up
-  hf            a dataset folder, or a dataset of the Hugging Face hub
-  table         JSONL, Parquet, CSV or TSV with a text and a list column
-  predictions   what `pusl generate` writes
-  annif         a corpus of Annif: TSV, CSV, JSONL, or a folder of texts
-  label-studio  an export of Label Studio, JSON or JSON-MIN
-  elasticsearch bulk NDJSON of Elasticsearch or OpenSearch
-  vespa         a feed of Vespa, one JSON operation per line
-  vocabulary    SKOS (.ttl, .nt, .rdf) or Annif's vocabulary (.tsv, .csv);
-                --to .txt (a universe), .tsv, .jsonl, .ttl, .nt or .rdf
+Sources (--format):
+  table          JSONL, Parquet, CSV or TSV with a text and a list column
+  log            rows of item id, text, query and count, which are added up
+  hf             a dataset folder, or a dataset of the Hugging Face Hub
+  predictions    what `pusl generate` writes
+  xmc            trn.json(.gz) of the XMC repository, lbl.json(.gz) beside it
+  libsvm         label file `l1,l2 f:v ...` or `l:v ...`, --texts and --labels
+  annif          a corpus of Annif: TSV, CSV, JSONL, or a folder of texts
+  label-studio   an export of Label Studio, JSON or JSON-MIN
+  elasticsearch  bulk NDJSON of Elasticsearch or OpenSearch
+  vespa          a feed of Vespa, one JSON operation per line
+  vocabulary     SKOS (.ttl, .nt, .rdf) or Annif's vocabulary (.tsv, .csv);
+                 the output is .txt (a universe), .tsv, .jsonl, .ttl, .nt
+                 or .rdf
 
-targets (--to-format): rows (the default), annif, label-studio, elasticsearch
+Targets (--to-format): rows (the default), annif, label-studio, elasticsearch
 (OpenSearch too) and vespa.
 
 examples:
@@ -59,9 +60,9 @@ GROUPS = {
     "formats": ("format", "to_format"),
     "items": ("number_ids", "duplicates", "drop_unlabeled"),
     "vocabulary": ("vocabulary", "language", "alternatives"),
-    "xmc and libsvm": ("labels", "texts"),
-    "log": ("query_column", "count_column", "min_count"),
-    "hf": ("split", "config_name", "streaming"),
+    "XMC and libsvm": ("labels", "texts"),
+    "query logs": ("query_column", "count_column", "min_count"),
+    "Hugging Face datasets": ("split", "config_name", "streaming"),
     "search engines and Label Studio": ("action", "index", "namespace", "document_type", "model_version"),
 }
 

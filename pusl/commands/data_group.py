@@ -1,7 +1,7 @@
-"""Write hot/rare × diverse/narrow groups into an example file, from its counts or a popularity file.
+"""Puts each item into one of four groups: hot or rare, and diverse or narrow.
 
-hot: at least 5 interactions; diverse: at least 5 different keyphrases (the paper's numbers). `pusl evaluate`
-and `pusl judge` then score every group by itself.
+Hot items have at least 5 interactions, diverse ones at least 5 different keyphrases (the paper's numbers).
+`pusl evaluate` and `pusl judge` then also score each group by itself.
 
 examples:
   pusl data group test.jsonl --out grouped.jsonl

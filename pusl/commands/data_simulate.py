@@ -1,12 +1,12 @@
-"""A shop catalog with self-selection bias, whose complete keyphrases are known.
+"""Simulates a shop whose buyers label what they look at. All right keyphrases are known.
 
-Items have a text and a set of right buyer queries. Few items get many interactions, each
-interaction is one query, repeats collapse: popular items show most of their right queries, the
-many rare ones only one or two. Writes to the folder --out:
-  train.jsonl dev.jsonl test.jsonl   observed keyphrases with counts
-  complete.jsonl                     the test items with ALL their right keyphrases
-  universe.txt                       every right query of the catalog
-  simulation.json                    the settings and the resulting shares
+An item has a text and a set of right queries. Each interaction of a buyer shows one of them. A few
+popular items get many interactions and show most of their right queries; the many rare items show one
+or two. The folder --out gets:
+  train.jsonl      the observed keyphrases with counts; dev.jsonl and test.jsonl likewise
+  complete.jsonl   the test items with ALL their right keyphrases
+  universe.txt     every right query of the catalog
+  simulation.json  the settings and the resulting shares
 
 example:
   pusl data simulate --out shop --items 10000 --seed 1

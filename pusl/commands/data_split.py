@@ -1,14 +1,20 @@
-"""Merge files by text and split them into train, dev and test (Algorithm 2).
+"""Split files into train, dev and test. A text is never in two of them.
 
-Rows with the same text become one item: keyphrases united, counts added. A text is never in two
-splits. Besides train.jsonl, dev.jsonl and test.jsonl the folder gets the narrow (at most 2μ
-keyphrases) and diverse part of the test file, test files by number of keyphrases, items without
-keyphrases (unlabeled.jsonl) and split.json. --count-sets train takes the files by number of keyphrases
-out of the training part instead, as the paper's Algorithm 2 prints it.
+Rows with the same text become one item, with all their keyphrases and the sums of their counts. The
+folder gets:
+  train.jsonl        to learn from; dev.jsonl and test.jsonl are held out
+  test_narrow.jsonl  test items with at most 2μ keyphrases; test_diverse.jsonl: those with more
+  test_count_N       test items with N keyphrases
+  unlabeled.jsonl    items without keyphrases
+  split.json         what was done
 
-With --by-time test.jsonl holds later texts that are new (also as future_unseen.jsonl), future_seen.jsonl
-later rows of texts in train.jsonl, and uniform_unseen.jsonl texts from the time of train.jsonl that are
-not in it. A table says what each shares with train.jsonl (the paper's Appendix F).
+With --by-time, the folder also gets:
+  future_unseen.jsonl   later texts that are new; test.jsonl is the same
+  future_seen.jsonl     later rows whose text is in train.jsonl
+  uniform_unseen.jsonl  texts from the time of train.jsonl that are not in it
+
+A table then says what each file shares with train.jsonl. The procedure is the paper's Algorithm 2 and
+Appendix F.
 
 examples:
   pusl data split catalog.jsonl --out splits --seed 1

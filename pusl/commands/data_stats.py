@@ -1,10 +1,11 @@
-"""Describe example files: labels per item and their skew, rare labels, hot and rare items, overlap.
+"""Describe example files: labels per item, rare labels, hot and rare items, overlap.
 
-min IR is the number of positives per negative of the rarest label, n_j / (n - n_j); ILIR the ratio of the most
-frequent label to the rarest, max n_j / min n_j; Pos-80% the smallest share of the labels that have 80% of
-all occurrences (n_j: items with label j, n: all items).
+Three numbers say how uneven the labels are (n_j is the number of items with label j, n that of all items):
+  min IR   for the rarest label, items with it divided by items without it: n_j / (n - n_j)
+  ILIR     the most frequent label's items divided by the rarest label's: max n_j / min n_j
+  Pos-80%  the smallest share of the labels that makes up 80% of all occurrences
 
-With several files each is compared with the first, which is taken as the training file.
+With several files, each is compared with the first, which is taken as the training file.
 
 examples:
   pusl data stats train.jsonl

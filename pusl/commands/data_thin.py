@@ -1,7 +1,10 @@
-"""Hide labels of a data set as a biased process would, keeping the full set in the field `complete`.
+"""Hides some labels, as biased labeling would. The field `complete` keeps them all.
 
-Self-selection: items have a popularity (their counts, a file, or drawn from a power law); popular ones
-show most of their labels, rare ones one or two. Or a propensity model hides labels by their frequency.
+Ways to hide labels (--by):
+  self-selection  popular items show most of their labels, rare ones one or two. An item's popularity is the
+                  sum of its counts, a number from a file, or drawn at random.
+  jpv             rare labels are hidden more often than frequent ones, by a propensity model: the probability
+                  that a right label is seen, given how many items have it. power and richards are others.
 
 examples:
   pusl data thin train.jsonl --out thin.jsonl --keep 0.3
@@ -27,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flags(parser, ThinConfig, skip=("propensity_parameters",))
     parser.add_argument(
         "--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
-        help="of the propensity model: a=0.55 b=1.5 (jpv), beta=2 gamma=0.4 (power)",
+        help="numbers of the propensity model, e.g. a=0.55 b=1.5 (jpv) or beta=2 gamma=0.4 (power)",
     )  # fmt: skip
     add_columns(parser)
 

@@ -1,4 +1,6 @@
-"""Every metric for incomplete labels, one system or several.
+"""Scores predictions of one system or several, fairly where labels are missing.
+
+Prints the main scores with 95% intervals. With --output, metrics.json holds every score.
 
 examples:
   pusl evaluate --references test.jsonl --predictions pusl.jsonl --k 3 6 --train train.jsonl --output metrics.json

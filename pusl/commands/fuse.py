@@ -1,8 +1,13 @@
-"""One calibrated ranking from several sources: a model folder that works wherever a model folder does.
+"""Combines several sources in one ranking whose scores are probabilities. The result is a model folder.
 
-Sources: a trained model (NAME=DIR, or NAME=user/model on the Hub), baselines trained here (knn, svm, plt, ...), `text`
-(phrases of the text that are labels or universe entries), a saved baseline (NAME=DIR) or predictions made elsewhere
-(NAME=FILE). The ranker learns on --dev, which must not be part of --train. Without --dev, reciprocal ranks are fused.
+Sources (--sources):
+  NAME=DIR    a trained model or a saved baseline; NAME=user/model: a model on the Hub
+  knn         similar items; any other name of `pusl baseline` also works, and is trained here
+  text        phrases of the text that are known labels
+  NAME=FILE   predictions made elsewhere
+
+The ranking is learned on --dev, which must not be part of --train. Without --dev, nothing is learned: the
+reciprocal ranks are added up.
 
 examples:
   pusl fuse --train train.jsonl --dev dev.jsonl --sources pusl=models/pusl knn svm text --out models/fused
@@ -21,17 +26,29 @@ from pusl_eval.files import InputError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `pusl fuse`."""
-    parser.add_argument("--train", required=True, metavar="FILE", help="labeled items: neighbors, classifiers, counts")
-    parser.add_argument("--dev", metavar="FILE", help="other labeled items, to learn the ranking from")
-    parser.add_argument("--sources", nargs="+", metavar="SOURCE", help="NAME=DIR, NAME=FILE, text, knn, svm, plt, ...")
-    parser.add_argument("--out", metavar="DIR", help="folder for the fused model")
-    parser.add_argument("--update", metavar="DIR", help="add --train to this model's neighbor memory; trains nothing")
-    parser.add_argument("--depth", type=integer(1), metavar="N", help="candidates per source (default: 3μ, 15 to 50)")
     parser.add_argument(
-        "--dev-items", type=integer(1), default=2000, metavar="N", help="most dev items used (default: 2000)"
+        "--train", required=True, metavar="FILE", help="labeled items, for neighbors, classifiers and counts"
+    )
+    parser.add_argument("--dev", metavar="FILE", help="other labeled items, from which the ranking is learned")
+    parser.add_argument(
+        "--sources", nargs="+", metavar="SOURCE", help="what to combine: NAME=DIR, NAME=FILE, text, knn, svm, plt, ..."
+    )
+    parser.add_argument("--out", metavar="DIR", help="folder for the fused model")
+    parser.add_argument(
+        "--update", metavar="DIR", help="add the items of --train as neighbors to this fused model; nothing is trained"
     )
     parser.add_argument(
-        "--no-ablation", action="store_true", help="skip the table of rankings with each source left out"
+        "--depth", type=integer(1), metavar="N", help="candidates per source (default: 3μ, but 15 to 50)"
+    )
+    parser.add_argument(
+        "--dev-items",
+        type=integer(1),
+        default=2000,
+        metavar="N",
+        help="use at most this many dev items (default: 2000)",
+    )
+    parser.add_argument(
+        "--no-ablation", action="store_true", help="skip the table that shows what is lost without each source"
     )
     add_device(parser)
     add_precision(parser)

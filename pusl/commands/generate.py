@@ -1,9 +1,9 @@
-"""k different, scored keyphrases for every item of a catalog, in its order.
+"""Gives each item of a catalog k different keyphrases with scores.
 
-The input is JSONL, JSONL.gz, Parquet, CSV or TSV with an id and a text per item; the output's ending
-chooses its kind. Work is kept in OUTPUT.parts/ until the output is complete: after Ctrl-C, a crash or
-kill -9 the same command resumes, and the output is the same to the byte. Lines that cannot be used
-go to OUTPUT.rejects with the reason.
+The input is JSONL, JSONL.gz, Parquet, CSV or TSV with an id and a text per item. The output's ending
+chooses its format; the items keep their order. Finished work is kept in OUTPUT.parts/ until the output is
+complete. After Ctrl-C or a crash, type the same command again: it resumes, and the output is the same to the
+byte. Lines that cannot be used go to OUTPUT.rejects with the reason.
 
 examples:
   pusl generate --model models/pusl --input items.jsonl --output predictions.jsonl -k 10
@@ -55,38 +55,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_k(decoding)
     decoding.add_argument(
         "--complete", action="store_true",
-        help="give k keyphrases besides those an item has already (its `keyphrases`)",
+        help="give k keyphrases in addition to those an item has already (its `keyphrases`)",
     )  # fmt: skip
-    decoding.add_argument("--strategy", choices=STRATEGIES, help="how phrases are searched (default: the model's best)")
-    decoding.add_argument("--allow-repeats", action="store_true", help="plain Algorithm 1: a phrase may come twice")
-    decoding.add_argument("--universe", metavar="FILE", help="real queries or labels, one per line")
+    decoding.add_argument(
+        "--strategy", choices=STRATEGIES, help="how phrases are searched (default: what is best for the model)"
+    )
+    decoding.add_argument(
+        "--allow-repeats", action="store_true", help="the paper's Algorithm 1 as printed: a phrase may come twice"
+    )
+    decoding.add_argument("--universe", metavar="FILE", help="the universe: real queries or labels, one per line")
     decoding.add_argument(
         "--vocabulary", choices=("open", "prefer", "closed"), default="open",
-        help="closed: only phrases of the universe; prefer: a bonus for them (default: open)",
+        help="closed: only phrases of the universe; prefer: a bonus for them; open: any phrase (default: open)",
     )  # fmt: skip
     decoding.add_argument(
         "--long", choices=("cut", "window"), default="cut",
-        help="texts longer than the model reads: cut, or searched by overlapping windows (default: cut)",
+        help="texts longer than the model reads: cut their end off, or search in overlapping windows (default: cut)",
     )  # fmt: skip
     decoding.add_argument("--min-score", type=float, metavar="X", help="leave out keyphrases scored below this")
     decoding.add_argument(
         "--calibrate", metavar="FILE",
-        help="items with keyphrases; scores and --min-score become probabilities of being right, learned on them",
+        help="items with keyphrases; from them the scores (and --min-score) become probabilities of being right",
     )  # fmt: skip
     decoding.add_argument(
         "--source", action="append", metavar="NAME=FILE",
         help="predictions for these items from a source of a fused model that runs elsewhere",
     )  # fmt: skip
     decoding.add_argument("--num-beams", type=integer(1), metavar="N", help="beam width (default: by strategy)")
-    decoding.add_argument("--temperature", type=float, metavar="X", help="sample instead of searching the best")
+    decoding.add_argument(
+        "--temperature",
+        type=float,
+        metavar="X",
+        help="sample phrases instead of searching for the best; higher is more random",
+    )
     decoding.add_argument("--top-p", type=float, metavar="X", help="sample among the most probable tokens only")
     add_seed(decoding)
-    decoding.add_argument("--explain", action="store_true", help="mark each keyphrase: in the text, known, real")
+    decoding.add_argument(
+        "--explain",
+        action="store_true",
+        help="say for each keyphrase whether it is in the text, in training, in the universe",
+    )
     speed = parser.add_argument_group("speed")
     add_speed(speed)
-    speed.add_argument("--engine", choices=ENGINES, default="local", help="where it runs (default: local)")
-    speed.add_argument("--address", metavar="HOST:PORT", help="Ray cluster (default: start one on this machine)")
-    speed.add_argument("--gpus-per-worker", type=float, metavar="X", help="for Ray (default: 1 where there are GPUs)")
+    speed.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="local",
+        help="local: on this machine; ray: on a Ray cluster (default: local)",
+    )
+    speed.add_argument(
+        "--address", metavar="HOST:PORT", help="ray: address of the cluster (default: start one on this machine)"
+    )
+    speed.add_argument(
+        "--gpus-per-worker", type=float, metavar="X", help="ray: GPUs of each process (default: 1 where there are GPUs)"
+    )
     llm = parser.add_argument_group("language model (--llm)")
     add_flags(llm, LLMSettings, skip=("model", "temperature"))
     llm.add_argument("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite next to the output)")

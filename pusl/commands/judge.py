@@ -1,11 +1,16 @@
 """Asks a language model, for every predicted keyphrase, whether it fits its item: yes or no.
 
-Works with any OpenAI-compatible endpoint (OpenAI, vLLM, Ollama, llama.cpp, Azure). Prints G, Uni and
-Rel (the share judged relevant, in the universe, and both) with 95% intervals, for all items and by
-group. OUTPUT gets one line per item with its verdicts; the scores go to a file of the same name with the
-suffix .summary.json. Every answer is stored in llm_answers.sqlite next to OUTPUT: a killed run continues,
-and a second run makes no request and needs neither key nor network. The key is read from
-$OPENAI_API_KEY (see --key-variable) and never stored.
+Works with any OpenAI-compatible endpoint (OpenAI, vLLM, Ollama, llama.cpp, Azure). The API key is read
+from $OPENAI_API_KEY (see --key-variable) and never stored.
+
+Three scores are printed, with 95% intervals, for all items and by group:
+  G    share of the keyphrases that were judged relevant
+  Uni  share that is in the universe, a list of real queries or labels
+  Rel  share of which both is true
+
+OUTPUT gets one line per item with its verdicts. The scores go to a file of the same name with the suffix
+.summary.json. Every answer is stored in llm_answers.sqlite next to OUTPUT. So a killed run continues, and a
+second run sends no request and needs neither key nor network.
 
 examples:
   pusl judge --references test.jsonl --predictions pusl.jsonl --universe queries.txt --output verdicts.jsonl --k 5 \\
@@ -19,9 +24,11 @@ examples:
       --k 6 --output people.json
 
 --gold is a file of human verdicts: rows with id, keyphrase and verdict (yes or no), or in the format of OUTPUT.
---human-only scores them alone (Hum@k) and asks no language model; OUTPUT then gets the scores as JSON. With several
-systems, verdicts go to OUTPUT with the system's name in it, all scores to the one summary.
-Azure: --base-url https://NAME.openai.azure.com/openai/v1 --model DEPLOYMENT --key-variable AZURE_OPENAI_API_KEY
+--human-only scores only these verdicts (Hum@k) and asks no language model; OUTPUT then gets the scores as JSON.
+With several systems, each system's verdicts go to a file of its own, named OUTPUT with the system's name in it.
+The summary holds the scores of all.
+
+For Azure: --base-url https://NAME.openai.azure.com/openai/v1 --model DEPLOYMENT --key-variable AZURE_OPENAI_API_KEY
 """
 
 from __future__ import annotations
@@ -60,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = what.add_argument
     add_cuts(what, " (default: all)", type=_cut, default=[])
     add("--sample", type=integer(1), metavar="N", help="judge N random items only (default: all)")
-    add("--sample-per-group", action="store_true", help="--sample counts for every group of the references")
+    add("--sample-per-group", action="store_true", help="judge --sample items of each group instead of in all")
     add_seed(what)
     add("--per-request", type=integer(1), default=10, metavar="N", help="keyphrases in one request (default: 10)")
     add(
@@ -68,9 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=integer(1),
         default=8000,
         metavar="N",
-        help="characters read per field (default: 8000)",
+        help="characters to send per field of an item (default: 8000)",
     )
-    add("--fields", nargs="+", metavar="NAME", help="fields to show (default: title and description, or text)")
+    add(
+        "--fields",
+        nargs="+",
+        metavar="NAME",
+        help="fields of an item to send (default: title and description, or text)",
+    )
     add(
         "--consistency", type=integer(0), default=20, metavar="N",
         help="judge N items again, in the same and in reversed order, to compare the verdicts (default: 20)",
@@ -79,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--skip-failed",
         action="store_true",
-        help="finish even if requests failed; their keyphrases are unanswered",
+        help="finish even if requests failed; their keyphrases stay unanswered",
     )
     add("--dry-run", action="store_true", help="print requests, tokens and cost; send and write nothing")
     add("--quiet", action="store_true", help="no progress bar")

@@ -1,11 +1,13 @@
-"""PUSL+PT: trains a model again on rich training items and on items it completed itself.
+"""Trains a model again, on items that have many keyphrases (PUSL+PT).
 
-raw items have more keyphrases than the mean μ; synthetic ones had fewer, the model added its own, and
-they are kept only if they now have more than μ (others replace them). OUT/selection/selection.json counts
-what was kept and rejected. With --dev, the model is scored before and after, and OUT holds the better
-one. --resume continues a run that was stopped or killed.
+Where the items come from (--sources):
+  raw        training items with more keyphrases than the mean, μ
+  synthetic  items with fewer, to which the model added its own; kept if they now have more than μ
 
-example:
+OUT/selection/selection.json counts what was kept and rejected. With --dev, the model is scored before and
+after, and OUT holds the better one. --resume continues a run that was stopped or killed.
+
+examples:
   pusl post-train --model models/pusl --train train.jsonl --dev dev.jsonl --out models/pusl-pt
   pusl post-train --model models/pusl --train train.jsonl --out models/raw-only --sources raw
   pusl post-train --model models/one2seq --generator models/pusl --train train.jsonl --out models/one2seq-pt

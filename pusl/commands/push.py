@@ -1,7 +1,7 @@
 """Uploads a finished model to the Hugging Face Hub, private unless you say --public.
 
-Log in first, with `hf auth login` or HF_TOKEN. What goes up: weights, tokenizer, pusl.json and the model card; not the
-checkpoints, not run.json. Training labels go along only if you say so; a fused model cannot do without them.
+Log in first, with `hf auth login` or HF_TOKEN. Weights, tokenizer, pusl.json and the model card are uploaded;
+checkpoints and run.json are not. Training labels are uploaded only if you say so. A fused model needs them.
 
 examples:
   pusl push models/pusl ann/shoe-keyphrases
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of `pusl push`."""
     parser.add_argument("model", metavar="DIR", help="a folder made by `pusl train`, `post-train` or `fuse`")
-    parser.add_argument("repository", metavar="USER/MODEL", help="where to; the repository is made if it is missing")
+    parser.add_argument(
+        "repository", metavar="USER/MODEL", help="the repository on the Hub; it is created if it does not exist"
+    )
     sight = parser.add_mutually_exclusive_group()
     sight.add_argument("--private", action="store_true", help="only you see it (the default)")
     sight.add_argument("--public", action="store_true", help="everybody sees it")

@@ -1,4 +1,4 @@
-"""One self-contained HTML page: tables with intervals, curves, tail, coverage, calibration, examples.
+"""Writes one HTML page that compares systems: scores with intervals, charts, examples. It loads nothing else.
 
 example:
   pusl report --references test.jsonl --predictions PUSL=pusl.jsonl --predictions One2Seq=one2seq.jsonl \\
@@ -24,7 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[NAME=]FILE",
         help="predictions of a system; several are compared",
     )
-    add("--train", metavar="FILE", help="training file, for μ, narrow/diverse, tail bins and new phrases")
+    add(
+        "--train",
+        metavar="FILE",
+        help="training items, for μ and all scores that ask how often a label was seen in training",
+    )
     add("--universe", metavar="FILE", help="real queries, one per line; phrases outside it are marked")
     add("--complete", metavar="FILE", help="the complete labels of the same items, if known; adds a second table")
     add("--judged", nargs="+", default=[], metavar="FILE", help="summaries of `pusl judge`; adds a table of verdicts")

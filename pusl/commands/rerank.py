@@ -1,19 +1,18 @@
-"""Chooses k keyphrases per item from scored predictions, with regard to the whole catalog.
+"""Chooses k keyphrases per item from scored predictions, with the whole catalog in view.
 
-example:
+examples:
   pusl generate --model DIR --input items.jsonl --output wide.jsonl -k 50
   pusl rerank --predictions wide.jsonl --output covered.jsonl --objective coverage --beta 0.25 -k 10
 
-The predictions should hold more than k keyphrases per item. Scores are probabilities in [0, 1] or
-log-probabilities (at most 0).
+The predictions should hold more than k keyphrases per item. Scores are probabilities or log-probabilities.
 
-objectives:
-  coverage    each item in turn gets the k phrases with the largest (f + beta) * score, where f is the
-              probability that no earlier item has the phrase right. beta 0: as many different right phrases in
-              the catalog as possible; a large beta: plain top-k. --state FILE continues with a later file.
-              Instead of beta: --min-precision, --precision-weight or --harmonic, which trust the scores.
-  propensity  the k phrases with the largest score / propensity (needs --train)
-  brs         k at random from the best bound * k, the same for the same id and seed
+Objectives (--objective):
+  coverage    as many different right phrases in the catalog as possible. Each item in turn gets the k phrases
+              with the largest (f + beta) * score; f is the probability that no earlier item has the phrase
+              right. With a large --beta, the best k as before. Instead of --beta, say what to reach with
+              --min-precision, --precision-weight or --harmonic; they trust the scores.
+  propensity  the k phrases with the largest score / propensity, which favors rare labels (needs --train)
+  brs         k at random from the best bound * k; the same id and seed give the same phrases
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from pusl_eval.propensity import PARAMETERS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `pusl rerank`."""
     parser.add_argument(
-        "--predictions", required=True, metavar="FILE", help="scored predictions, best 50 or more per item"
+        "--predictions", required=True, metavar="FILE", help="scored predictions, with 50 or more per item if possible"
     )
     parser.add_argument("--output", required=True, metavar="FILE", help="predictions with k keyphrases per item")
     parser.add_argument("--objective", required=True, choices=OBJECTIVES, help="how to choose (see above)")
     add_k(parser)
     parser.add_argument(
-        "--beta", type=float, default=0.0, metavar="B", help="coverage: weight of the score (default: 0)"
+        "--beta", type=float, default=0.0, metavar="B", help="coverage: weight of the score alone (default: 0)"
     )
     parser.add_argument(
         "--min-precision",
         type=float,
         metavar="A",
-        help="coverage: as much of it as an expected P@k of at least A allows",
+        help="coverage: as much as possible with an expected P@k of at least A",
     )
     parser.add_argument(
         "--precision-weight", type=float, metavar="W", help="coverage: maximize W * P@k + (1 - W) * coverage"
@@ -57,13 +56,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_seed(parser)
     parser.add_argument("--train", metavar="FILE", help="propensity: training file that gives the label counts")
     models = [name for name in PARAMETERS if name != "direct"]
-    parser.add_argument("--propensity", default="jpv", choices=models, help="propensity model (default: jpv)")
+    parser.add_argument(
+        "--propensity",
+        default="jpv",
+        choices=models,
+        help="propensity: model of how probably a right label is seen (default: jpv)",
+    )
     parser.add_argument(
         "--propensity-parameters",
         nargs="+",
         default=[],
         metavar="NAME=X",
-        help="of the model: a=0.55 b=1.5 (jpv) or beta=1 gamma=0.5 (power)",
+        help="numbers of the propensity model: a=0.55 b=1.5 (jpv) or beta=1 gamma=0.5 (power)",
     )
     parser.add_argument(
         "--scores", default="auto", choices=SCALES, help="what the scores are (default: log if the first is negative)"

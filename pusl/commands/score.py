@@ -1,4 +1,4 @@
-"""The log-probability of given phrases for given items: which of these candidates fit?
+"""Scores given phrases for given items: which of these candidates fit?
 
 Candidates are one list for all items (one phrase a line), or records with an `id` and a list `candidates` or
 `keyphrases` (a predictions file will do). The output holds each item's candidates, best first; `scores` are
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="FILE", help="scores: .jsonl(.gz), .parquet, .csv, .tsv")
     parser.add_argument(
         "--calibrate", metavar="FILE",
-        help="items with keyphrases; adds the probability that a phrase is right, learned on them",
+        help="items with keyphrases; from them, each phrase also gets a probability of being right",
     )  # fmt: skip
     add_force(parser)
     parser.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")

@@ -53,6 +53,9 @@ def add_speed(parser: Arguments) -> None:
     )
     add_threads(parser, default=1)
     parser.add_argument(
-        "--shard-size", type=integer(1), metavar="N", help="items that a killed run may lose (default: 512)"
+        "--shard-size",
+        type=integer(1),
+        metavar="N",
+        help="items between two saves; a killed run repeats at most these (default: 512)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")

@@ -1,13 +1,19 @@
-"""Fine-tunes a T5 model on keyphrases with one of several paradigms.
+"""Trains a T5 model to write keyphrases.
 
-example:
+What it learns to write for an item (--paradigm):
+  one2one  one keyphrase at a time
+  one2seq  all keyphrases, then an end: the model learns when to stop
+  groov    like one2seq, but every order of the keyphrases counts as right
+  pusl     all keyphrases and no end: the model never learns to stop
+
+examples:
   pusl train --paradigm pusl --model scratch:tiny --train train.jsonl --dev dev.jsonl --out model
   pusl train --config tate --train train.jsonl.gz --dev dev.jsonl.gz --out model
   pusl train --resume --out model
   accelerate launch --multi_gpu --num_processes 4 -m pusl train --train train.jsonl --dev dev.jsonl --out model
 
---out holds the best model by the dev metric: a Hugging Face checkpoint with pusl.json, labels.txt.gz,
-a model card, run.json and curve.svg. --resume continues a run that was stopped or killed.
+--out gets the model that was best on --dev: a Hugging Face checkpoint with pusl.json, labels.txt.gz, a model
+card, run.json and curve.svg. --resume continues a run that was stopped or killed.
 """
 
 from __future__ import annotations
@@ -37,7 +43,7 @@ GROUPS = {
         "optimizer", "lr", "batch_size", "accumulation", "tokens_per_batch", "dropout", "warmup", "weight_decay",
         "max_grad_norm", "seed",
     ),
-    "speed": ("bf16", "compile", "gradient_checkpointing", "sampled_softmax", "workers", "pad_multiple"),
+    "speed": ("device", "bf16", "compile", "gradient_checkpointing", "sampled_softmax", "workers", "pad_multiple"),
     "record": ("save_every", "log_every", "keep_checkpoints", "report_to"),
     "Hub and model card": ("push_to_hub", "push_public", "push_labels", "license", "language", "dataset"),
 }  # fmt: skip
@@ -48,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="YAML file with the same names, or the name of one that comes with PUSL (tate); flags win over it",
+        help="YAML file of settings, or the name of one that comes with PUSL (tate); flags win over it",
     )
     parser.add_argument("--resume", action="store_true", help="continue the unfinished run in --out")
     add_force(parser)

@@ -19,8 +19,10 @@ ACTIONS = ("update", "index")
 class ConvertConfig:
     """What the source is and where its parts are."""
 
-    format: str = option("auto", "what the source is; auto looks at its structure", choices=FORMATS)
-    to_format: str = option("rows", "what to write; rows: JSONL, Parquet, CSV or TSV by the ending", choices=TARGETS)
+    format: str = option("auto", "format of the source; auto looks at its structure", choices=FORMATS)
+    to_format: str = option(
+        "rows", "format to write; rows means JSONL, Parquet, CSV or TSV, by the file's ending", choices=TARGETS
+    )
     vocabulary: str | None = option(
         None, "SKOS or Annif vocabulary: URIs and alternative labels in the source become preferred labels"
     )
@@ -33,19 +35,23 @@ class ConvertConfig:
         None, "libsvm: the items' texts, one per line; predictions to label-studio: the items' file"
     )
     query_column: str = option("query", "log: column that holds the query")
-    count_column: str = option("count", "log: column that holds the interactions; without it a row counts as one")
-    min_count: int = option(1, "log: skip queries with fewer interactions with an item", minimum=1)
+    count_column: str = option(
+        "count", "log: column that holds the number of interactions; without it each row counts as one"
+    )
+    min_count: int = option(1, "log: skip a query that has fewer interactions with the item", minimum=1)
     split: str | None = option(
         None, "hf: split of the dataset, e.g. train; all: every split, into the folder --to (validation becomes dev)"
     )
     config_name: str | None = option(None, "hf: configuration (subset) of the dataset")
-    streaming: bool = option(False, "hf: stream from the hub instead of downloading first")
-    action: str = option("update", "elasticsearch, vespa: update or create documents, or replace them", choices=ACTIONS)
+    streaming: bool = option(False, "hf: stream from the Hub instead of downloading first")
+    action: str = option(
+        "update", "elasticsearch, vespa: update documents (and create missing ones), or replace them", choices=ACTIONS
+    )
     index: str = option("items", "elasticsearch: name of the index")
     namespace: str = option("items", "vespa: namespace of the documents")
     document_type: str = option("item", "vespa: type of the documents")
     model_version: str = option("pusl", "label-studio: name that the predictions get")
-    number_ids: bool = option(False, "use row numbers as ids, as is done without an id column")
+    number_ids: bool = option(False, "use row numbers as ids, as happens when there is no id column")
     drop_unlabeled: bool = option(False, "skip items without keyphrases")
     duplicates: str = option("error", duplicates.HELP, choices=duplicates.WAYS)
 

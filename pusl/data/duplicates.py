@@ -10,7 +10,7 @@ from pusl.examples import Example
 from pusl_eval.normalize import collapse, distinct
 
 WAYS = ("error", "merge", "first")
-HELP = "rows with the same id: stop, unite their keyphrases, or keep the first row"
+HELP = "rows with the same id: stop with an error, merge their keyphrases, or keep the first row"
 FIX = "; pass --duplicates merge to unite such rows, or --duplicates first"
 OTHER_TEXT = "rows whose text differs from that of an earlier row with their id (the first text is kept)"
 

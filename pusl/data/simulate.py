@@ -40,25 +40,27 @@ MOST_BRANDS = 100_000  # their names have two or three syllables and are all dif
 class SimulateConfig:
     """Settings of a simulated catalog."""
 
-    items: int = option(10_000, "items in all, with dev and test", minimum=3)
+    items: int = option(10_000, "items in all, including dev and test", minimum=3)
     seed: int = option(0, SEED, minimum=0)
     dev_items: int | None = option(None, "items in dev.jsonl (default: a tenth)", minimum=1)
     test_items: int | None = option(None, "items in test.jsonl and complete.jsonl (default: a tenth)", minimum=1)
     queries_per_item: float = option(12.0, "right queries per item, on average", minimum=1)
     popularity_exponent: float = option(
-        1.66, "P(n interactions) ~ n^-X: lower means more popular items and more labels seen", minimum=0
+        1.66,
+        "an item has n interactions with probability ~ n^-X; lower: more popular items, more labels seen",
+        minimum=0,
     )
-    max_interactions: int = option(5_000, "cap on an item's interactions", minimum=1)
+    max_interactions: int = option(5_000, "most interactions of one item", minimum=1)
     concentration: float = option(
-        2.2, "Zipf exponent of the queries of one item, on average: 0 asks for all alike, high for the head", minimum=0
+        2.2,
+        "how much buyers agree on an item's queries (Zipf exponent): 0: all alike; high: mostly the first ones",
+        minimum=0,
     )
-    richness: float = option(
-        0.7, "correlation between an item's popularity and how many attributes it has, 0 to 1", minimum=0
-    )
-    noise: float = option(0.02, "share of interactions that are wrong clicks, on another item's query", minimum=0)
+    richness: float = option(0.7, "how far popular items have more attributes, as a correlation from 0 to 1", minimum=0)
+    noise: float = option(0.02, "share of interactions that are mistakes: the query of another item", minimum=0)
     new_entities: float = option(0.2, "share of test items whose brand and model occur in no earlier item", minimum=0)
     types: int | None = option(None, "product types in the shop (default: all)", minimum=1)
-    brands: int | None = option(None, "brands in the shop (default: 1.5 √items)", minimum=1)
+    brands: int | None = option(None, "brands in the shop (default: 1.5 times the square root of --items)", minimum=1)
 
     def sizes(self) -> tuple[int, int, int]:
         """Items in train, dev and test."""

@@ -38,24 +38,26 @@ class SplitConfig:
     seed: int = option(0, SEED, minimum=0)
     dev: float = option(0.1, "dev items: a share of all items (below 1) or their number", minimum=0)
     test: float = option(0.1, "test items: a share of all items (below 1) or their number", minimum=0)
-    by_time: bool = option(False, "split by time instead of at random: test items are later than train and dev")
-    cutoff: str | None = option(None, "with --by-time: where test begins (default: by the --test share)")
+    by_time: bool = option(False, "split by time, not at random: test items are later than train and dev")
+    cutoff: str | None = option(
+        None, "with --by-time: the time at which test begins (default: what gives the share --test)"
+    )
     uniform: float | None = option(
-        None, "with --by-time: earlier items held out as uniform_unseen.jsonl, a share or a number (default: as --dev)",
+        None, "with --by-time: items of uniform_unseen.jsonl, a share or a number (default: as --dev)",
         minimum=0,
     )  # fmt: skip
     count_sets: str = option(
-        "test", "where the test files by number of keyphrases come from: parts of the test file, or items taken out of "
-        "the training part, which are then in neither (the paper's Algorithm 2, lines 10 and 11)", choices=COUNT_SETS,
+        "test", "where the items of the test_count files come from: test copies them from test.jsonl; train takes them "
+        "out of train.jsonl (lines 10 and 11 of the paper's Algorithm 2)", choices=COUNT_SETS,
     )  # fmt: skip
     count_size: float | None = option(
-        None, "with --count-sets train: items taken out for each number of keyphrases, a share of those that have it "
-        "or their number (default: as --test)", minimum=0,
+        None, "with --count-sets train: items to take out for each number of keyphrases, a share of those that have "
+        "it or their number (default: as --test)", minimum=0,
     )  # fmt: skip
     max_count: int = option(
-        20, "last of the test files by number of keyphrases; it includes all items with more", minimum=1
+        20, "N of the last test_count file, which also holds all items with more keyphrases", minimum=1
     )
-    every_count: bool = option(False, "a file for every number of keyphrases that occurs, whatever --max-count says")
+    every_count: bool = option(False, "write a test_count file for every number that occurs, whatever --max-count says")
     duplicates: str = option("error", f"{duplicates.HELP}, in all files", choices=duplicates.WAYS)
 
 

@@ -33,20 +33,18 @@ MODELS = ("self-selection", "jpv", "power", "richards")
 class ThinConfig:
     """How labels are hidden."""
 
-    by: str = option("self-selection", "what hides labels", choices=MODELS)
-    keep: float | None = option(
-        None, "share of the label occurrences to keep (default: 0.3, or what the propensity model says)"
-    )
+    by: str = option("self-selection", "how labels are hidden", choices=MODELS)
+    keep: float | None = option(None, "share of all labels to keep (default: 0.3, or what the propensity model says)")
     seed: int = option(0, SEED, minimum=0)
     empty: str | None = option(
-        None, "an item that would lose everything: keeps one label, is dropped, or stays with none "
+        None, "an item that would lose all its labels keeps one, is dropped (drop) or stays with none "
         "(default: one for self-selection, else drop)", choices=("one", "drop", "none"),
     )  # fmt: skip
     popularity_exponent: float = option(
-        1.66, "self-selection: P(popularity n) ~ n^-X, unless the file has counts or --popularity is given", minimum=0
+        1.66, "self-selection: popularity n has probability ~ n^-X; unused with counts or --popularity", minimum=0
     )
     concentration: float = option(
-        1.0, "self-selection: Zipf exponent of an item's labels, unless the file has counts", minimum=0
+        1.0, "self-selection: how uneven an item's labels are (Zipf exponent); unused with counts", minimum=0
     )
     popularity: str | None = option(
         None, "self-selection: file with `id TAB number` lines, e.g. downloads; missing ids get the lowest number"

@@ -54,7 +54,9 @@ class LLMSettings:
     backoff: float = option(0.5, "seconds before the first retry; doubles each time, up to 30", minimum=0)
     temperature: float = option(0.0, "sampling temperature; omitted if the model does not accept it", minimum=0)
     prompt: str = option(
-        "default", "what is asked: our prompt, which says what fits means, or the paper's question", choices=PROMPTS
+        "default",
+        "what is asked; default: a prompt that says what fits means; paper: the paper's question",
+        choices=PROMPTS,
     )
     max_answer_tokens: int | None = option(None, "most tokens per answer (default: the model's limit)", minimum=1)
     response_format: str = option(

@@ -24,15 +24,19 @@ class ServeConfig:
     workers: int = option(1, "model processes", minimum=1)
     threads: int | None = option(None, THREADS + " (default: cores / workers)", minimum=1)
     max_batch: int = option(32, "texts per batch", minimum=1)
-    max_wait_ms: float = option(5.0, "milliseconds after which a batch starts although it is not full", minimum=0)
+    max_wait_ms: float = option(5.0, "milliseconds after which a batch starts even if it is not full", minimum=0)
     max_queue: int = option(512, "texts that may wait; above that the answer is 429", minimum=1)
     max_k: int = option(50, "largest k a request may ask for", minimum=1)
     max_texts: int = option(256, "texts per request", minimum=1)
     max_chars: int = option(20_000, "characters per text", minimum=1)
     max_body_mib: float = option(4.0, "largest request body, in MiB", minimum=0.001)
-    max_work: int = option(20_000, "largest work of a request: texts x beams, times k under `sequence`", minimum=1)
+    max_work: int = option(
+        20_000, "most work of one request: texts times beams, with the strategy `sequence` times k", minimum=1
+    )
     max_seconds: float = option(
-        1.2, "processor seconds that a text may take (or three times what the model's defaults take)", minimum=0.05
+        1.2,
+        "processor seconds that one text may take, or three times what it takes by default, if that is more",
+        minimum=0.05,
     )
     max_open: int = option(2048, "open requests; above that the answer is 503", minimum=1)
     max_connections: int = option(2048, "open connections; above that the longest idle one is closed", minimum=16)
@@ -40,8 +44,8 @@ class ServeConfig:
     timeout: float = option(30.0, "seconds until a request is answered with 504", minimum=0.001)
     api_key_env: str | None = option(None, "environment variable that holds the API key clients must send")
     allowed_hosts: str | None = option(
-        None, "names, separated by commas, that clients may call a server without a key by; * is any (default:"
-        " localhost, the name in --host, every IP address)",
+        None, "host names that clients may use if there is no key, separated by commas; * allows any (default:"
+        " localhost, the name in --host and every IP address)",
     )  # fmt: skip
     log_level: str = option("info", "lowest level that is logged", choices=("debug", "info", "warning", "error"))
 

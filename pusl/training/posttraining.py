@@ -39,25 +39,23 @@ SOURCES = ("raw", "synthetic")
 class Selection:
     """How the items of post-training are chosen. Values marked (paper) are the publication's."""
 
-    sources: str = option(
-        "raw,synthetic", "where items come from: raw, synthetic or raw,synthetic (the ablation of Table 6)"
-    )
+    sources: str = option("raw,synthetic", "where items come from: raw, synthetic or raw,synthetic")
     samples: int = option(
-        50_000, "items to train on, half from each source if both are used (paper: 50,000); synthetic items that are "
-        "rejected are replaced while there are candidates", minimum=1,
+        50_000, "items to train on, half from each source if both are used; a synthetic item that is rejected is "
+        "replaced by another as long as there are any", minimum=1,
     )  # fmt: skip
-    generator: str | None = option(
-        None, "model folder that completes the synthetic items (default: --model itself; Table 7: a PUSL model)"
+    generator: str | None = option(None, "model folder that completes the synthetic items (default: --model itself)")
+    k: int | None = option(None, "phrases to ask the model for, per synthetic item (default: 2μ)", minimum=1)
+    min_score: float | None = option(None, "drop generated phrases with a score below this, before items are rejected")
+    strategy: str | None = option(
+        None, "decoding strategy for synthetic items: sequence or beam (default: the model's own)"
     )
-    k: int | None = option(None, "phrases to ask the model for per sparse item (default: 2μ)", minimum=1)
-    min_score: float | None = option(None, "drop generated phrases with a score below this before the rejection rule")
-    strategy: str | None = option(None, "decoding strategy for the synthetic part (default: the model's own default)")
     allow_repeats: bool = option(
         True,
-        "decode as in the paper: a model with no more to say repeats itself, and items that stay short are rejected; "
-        "--no-allow-repeats gives every item --k new phrases and rejects none",
+        "decode as in the paper: a model may repeat itself, and items that stay short are rejected; with "
+        "--no-allow-repeats every item gets --k new phrases and none is rejected",
     )
-    selection_seed: int = option(0, "which items are drawn when there are more than --samples")
+    selection_seed: int = option(0, "seed that decides which items are drawn if there are more than --samples")
 
 
 def mean_keyphrases(path: str | Path) -> float:

@@ -34,15 +34,17 @@ MOST_SEEDS = 2**32  # as many as numpy takes
 class TrainConfig(Columns):
     """Everything that decides a training run."""
 
-    paradigm: str = option("pusl", "what one target is: a keyphrase, or a sequence of them", paradigms.names)
-    model: str = option("google-t5/t5-base", "Hub id, folder of a T5 checkpoint, or scratch:tiny|mini|small")
+    paradigm: str = option("pusl", "what the model learns to write for an item", paradigms.names)
+    model: str = option(
+        "google-t5/t5-base", "model to start from: a Hub id, a folder, or scratch:tiny, scratch:mini or scratch:small"
+    )
     train: str | None = option(None, "training file (JSONL, JSONL.gz, Parquet, CSV): id, text, keyphrases")
-    dev: str | None = option(None, "development file, scored during training; without it the last model is kept")
-    out: str | None = option(None, "folder for the best model by the dev metric")
-    epochs: float = option(10.0, "passes over the training file (paper: 10)", minimum=0.0001)
+    dev: str | None = option(None, "held-out items to find the best model with; without them the last one is kept")
+    out: str | None = option(None, "folder for the best model")
+    epochs: float = option(10.0, "passes over the training file", minimum=0.0001)
     max_steps: int | None = option(None, "stop after this many optimizer steps instead of --epochs", minimum=1)
     optimizer: str | None = option(
-        None, "muon trains random models several times faster (default: adamw pretrained, muon scratch)", OPTIMIZERS
+        None, "muon trains new models several times faster (default: adamw pretrained, muon scratch)", OPTIMIZERS
     )
     lr: float | None = option(
         None, "peak learning rate (default: muon 1e-2; adamw 2e-4 pretrained, 5e-4 to 3e-3 scratch)", minimum=0.0
@@ -57,22 +59,24 @@ class TrainConfig(Columns):
         None, "padded tokens (source + target) per micro-batch, instead of --batch-size", minimum=16
     )
     order: str | None = option(
-        None, "order of keyphrases in a target; shuffle changes every epoch (default: the paradigm's, shuffle)", ORDERS
+        None, "order of an item's keyphrases; shuffle: another one in every epoch (default: shuffle)", ORDERS
     )
     loss: str | None = option(
-        None, "order-free: every valid next token is right (default: the paradigm's; order-free for groov)", LOSSES
+        None,
+        "order-free: any token that continues one of the keyphrases is right (default: order-free for groov)",
+        LOSSES,
     )
     restart: float = option(
         0.0,
-        "pusl: probability that a keyphrase starts a new sequence, without those before it (1: one2one)",
+        "pusl: probability that a keyphrase is learned without those before it; 1 is the same as one2one",
         minimum=0.0,
     )
     learn_bok: bool = option(False, "pusl: include <bok> in the loss, as the paper does; the decoder always inserts it")
     min_keyphrases: int = option(
-        1, "train only on items with at least this many; helps if most labels are missing", minimum=1
+        1, "train only on items with at least this many keyphrases; helps if most labels are missing", minimum=1
     )
     mu: float | None = option(
-        None, "mean keyphrases per item, for scores and defaults (default: of the training file)", minimum=0.0
+        None, "μ, mean keyphrases per item, for scores and defaults (default: that of the training file)", minimum=0.0
     )
     max_source_length: int = option(256, "source tokens; longer texts are truncated", minimum=2)
     max_target_length: int = option(256, "target tokens; longer targets are truncated between keyphrases", minimum=4)
@@ -85,9 +89,11 @@ class TrainConfig(Columns):
     weight_decay: float = option(0.0, "weight decay", minimum=0.0)
     max_grad_norm: float = option(1.0, "largest gradient norm; larger gradients are clipped", minimum=0.0)
     seed: int = option(0, SEED, minimum=0)
-    eval_every: int | None = option(None, "steps between dev scores (default: ten per run)", minimum=1)
-    dev_items: int = option(500, "most dev items scored during training", minimum=1)
-    metric: str = option("B@2mu", "dev metric that chooses the best model; F1@O sees 2μ phrases only", METRICS)
+    eval_every: int | None = option(None, "steps between two dev scores (default: a tenth of the run)", minimum=1)
+    dev_items: int = option(500, "score at most this many dev items during training", minimum=1)
+    metric: str = option(
+        "B@2mu", "dev score that chooses the best model; F1@O counts at most 2μ phrases per item", METRICS
+    )
     patience: int = option(3, "stop after this many dev scores without a better one; 0 never stops", minimum=0)
     save_every: int | None = option(None, "steps between checkpoints for --resume (default: --eval-every)", minimum=1)
     log_every: int = option(10, "steps between points of the loss curve", minimum=1)
@@ -103,10 +109,12 @@ class TrainConfig(Columns):
     )
     workers: int = option(0, "processes that prepare batches", minimum=0)
     pad_multiple: int = option(8, "pad lengths to a multiple of this", minimum=1)
-    report_to: str = option("none", "none, tensorboard, wandb, mlflow or any other integration of Hugging Face Trainer")
+    report_to: str = option(
+        "none", "where to log: none, tensorboard, wandb, mlflow or what else Hugging Face Trainer knows"
+    )
     push_to_hub: str | None = option(None, "Hub repository (user/model) for the finished model, private if it is new")
     push_public: bool = option(False, "the Hub repository may be public")
-    push_labels: bool | None = option(None, "upload the training labels too, or not (default: you are asked)")
+    push_labels: bool | None = option(None, "upload the training labels too (default: you are asked)")
     license: str | None = option(None, "license of the model, for its card: apache-2.0, mit, ...")
     language: str | None = option(None, "languages of the texts, for the model card: en, or en,de")
     dataset: str | None = option(None, "Hub id of the training data, for the model card")
