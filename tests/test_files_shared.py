@@ -98,7 +98,7 @@ def test_other_targets_do_not_disturb(tmp_path: Path) -> None:
         for name in ("a", "a.b", f"{long}1", f"{long}2", "é" * 120):
             stack.enter_context(open_atomic(tmp_path / name))
         stack.enter_context(claimed(tmp_path / "a"))
-    with pytest.raises(InputError, match="another command"), claimed(tmp_path / "s"), claimed(tmp_path / "s"):
+    with pytest.raises(InputError, match="/s: another command"), claimed(tmp_path / "s"), claimed(tmp_path / "s"):
         pass
     assert sorted(os.listdir(tmp_path)) == sorted(["a", "a.b", f"{long}1", f"{long}2", "é" * 120])
 

@@ -52,14 +52,17 @@ def hidden_start(target: str | Path) -> str:
 
 
 @contextlib.contextmanager
-def temporary(target: str | Path, folder: bool = False, wait: bool = False) -> Iterator[Path]:
+def temporary(
+    target: str | Path, folder: bool = False, wait: bool = False, known_as: str | Path | None = None
+) -> Iterator[Path]:
     """A new temporary file or folder for `target`, locked. It is removed at the end unless it was renamed.
 
-    An InputError if another command is writing `target`; with `wait`, it is waited for.
+    An InputError if another command is writing `target`, which the user knows as `known_as`; with `wait`, it is waited
+    for.
     """
     path, handle = _new(target, folder)
     try:
-        _look_around(target, path, wait)
+        _look_around(target, path, wait, known_as or target)
         yield path
     finally:
         remove(path)
@@ -72,7 +75,7 @@ def claimed(target: str | Path) -> Iterator[None]:
     if is_url(target):
         raise InputError(f"{shown(target)}: expected a file on this machine, not a URL")
     check_output(target, force=True)
-    with folder_for(target), temporary(Path(target).with_name(Path(target).name + ".lock")):
+    with folder_for(target), temporary(Path(target).with_name(Path(target).name + ".lock"), known_as=target):
         yield
 
 
@@ -103,7 +106,7 @@ def _new(target: str | Path, folder: bool) -> tuple[Path, int]:
         os.close(handle)
 
 
-def _look_around(target: str | Path, own: Path, wait: bool) -> None:
+def _look_around(target: str | Path, own: Path, wait: bool, known_as: str | Path) -> None:
     """Removes temporaries of dead commands; refuses, or waits for, a command that began before this one."""
     start = hidden_start(target)
     for name in sorted(os.listdir(own.parent)):
@@ -119,7 +122,9 @@ def _look_around(target: str | Path, own: Path, wait: bool) -> None:
             if mine:
                 remove(other)
             elif mine is False and name < own.name:
-                raise InputError(f"{shown(target)}: another command is writing it; wait for it or name another output")
+                raise InputError(
+                    f"{shown(known_as)}: another command is writing it; wait for it or name another output"
+                )
         finally:
             os.close(handle)
 
