@@ -215,7 +215,7 @@ def _legend_places(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """x, number and text of each name; a line begins at LEFT."""
     x = LEFT
     for index, name in enumerate(map(_short, names)):
-        wide = 26 + int(6.2 * len(name))
+        wide = 26 + int(sum(7.6 if letter.isupper() or letter.isdigit() else 6 for letter in name))
         if x + wide > WIDTH:
             x = LEFT
         yield x, index, name
