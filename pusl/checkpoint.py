@@ -247,6 +247,12 @@ def load_checkpoint(folder: str | Path, device: str | None = None, dtype: Any = 
         except Exception as error:
             # safetensors, tokenizers and torch each have their own errors for a damaged file
             raise InputError(f"{folder}: the model cannot be loaded ({_first_line(error)})") from None
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise InputError(
+            f"{folder}: its tokenizer has {len(tokenizer)} tokens, its model {rows}; "
+            "is tokenizer.json or tokenizer_config.json missing or from another model?"
+        )
     model.to(resolve_device(device)).eval()
     tokens = token_ids(tokenizer, model.config)
     return Checkpoint(model, tokenizer, paradigms.get(meta["paradigm"]), tokens, meta, folder)

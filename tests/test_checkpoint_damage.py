@@ -40,6 +40,13 @@ def test_a_whole_folder_loads(folder: Path) -> None:
     assert load_checkpoint(folder).model is not None
 
 
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(folder: Path) -> None:
+    """Without its settings, transformers reads the tokenizer as T5's and adds a hundred marks that have no weights."""
+    (folder / "tokenizer_config.json").unlink()
+    with pytest.raises(InputError, match=r"its tokenizer has \d+ tokens, its model \d+"):
+        load_checkpoint(folder)
+
+
 @pytest.mark.parametrize("load", [load_checkpoint, lambda folder: load_base(str(folder))], ids=["checkpoint", "base"])
 @pytest.mark.parametrize(
     ("damage", "said"),
