@@ -99,6 +99,16 @@ def test_an_output_is_not_an_input(refused: Callable[..., str], command: str) ->
         assert Path(given).read_bytes() == before
 
 
+def test_a_chat_model_is_asked_from_one_process(refused: Callable[..., str]) -> None:
+    """An endpoint that fails was a traceback of a worker process."""
+    for flag in ("--workers 2", "--engine ray"):
+        assert "use --concurrency" in refused(WRITERS["llm"].format("out.jsonl") + " " + flag)
+
+
+def test_padding_has_a_bound(refused: Callable[..., str]) -> None:
+    assert "at most 1024" in refused("train --train items.jsonl --out model --pad-multiple 1000000000")
+
+
 READERS = {
     "stats": "data stats {}",
     "split": "data split {} --out out",

@@ -240,7 +240,7 @@ def test_out_of_memory_gives_advice(files, tmp_path, capsys, monkeypatch):
         train(settings(files, tmp_path / "model", max_steps=1))
     flags = ["--train", files[0], "--model", "scratch:tiny", "--vocab-size", "330", "--max-steps", "1"]
     assert main(["train", *flags, "--out", str(tmp_path / "again")]) == 1
-    assert "out of memory" in capsys.readouterr().err
+    assert "\npusl: out of memory" in capsys.readouterr().err  # on a line of its own, below the bar
 
 
 @pytest.mark.slow

@@ -202,6 +202,9 @@ def _model(args: argparse.Namespace) -> Any:
     # Before the store of answers is made.
     names = ("strategy", "allow_repeats", "vocabulary", "min_score", "num_beams", "top_p")
     refuse_decoding({name: getattr(args, name) for name in names})
+    if (args.workers or 1) > 1 or args.engine != "local":
+        flag = f"--workers {args.workers}" if (args.workers or 1) > 1 else f"--engine {args.engine}"
+        raise InputError(f"{flag} does not work with --llm, which asks from one process; use --concurrency instead")
 
     given = {name: value for name, value in vars(args).items() if (name, value) != ("temperature", None)}
     cache = args.cache or str(Path(args.output).absolute().parent / "llm_answers.sqlite")

@@ -108,7 +108,7 @@ class TrainConfig(Columns):
         minimum=1,
     )
     workers: int = option(0, "processes that prepare batches", minimum=0)
-    pad_multiple: int = option(8, "pad lengths to a multiple of this", minimum=1)
+    pad_multiple: int = option(8, "pad lengths to a multiple of this", minimum=1, maximum=1024)
     report_to: str = option(
         "none", "where to log: none, tensorboard, wandb, mlflow or what else Hugging Face Trainer knows"
     )

@@ -192,6 +192,10 @@ class Progress(TrainerCallback):
         self.bar.set_postfix(self.shown, refresh=False)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the bar's line, so that an error begins its own."""
         if self.bar:
             self.bar.close()
 

@@ -187,6 +187,8 @@ class TrainingRun:
                 except (RuntimeError, MemoryError) as error:
                     _advise_on_memory(error, self.config)
                     raise
+                finally:
+                    self.progress.close()
                 self.trainer.seconds["train"] = time.perf_counter() - began - self.trainer.seconds["dev"]
                 done = not stop.requested or self.trainer.state.global_step >= self.max_steps
         self._finish(done)
@@ -268,7 +270,8 @@ class TrainingRun:
         for tracker in trainer.callback_handler.callbacks:  # its own choice of a folder goes with the checkpoints
             if isinstance(tracker, TensorBoardCallback) and tracker.logging_dir is None:
                 tracker.logging_dir = str(self.folder.tensorboard)
-        trainer.add_callback(Progress(trainer))
+        self.progress = Progress(trainer)
+        trainer.add_callback(self.progress)
         trainer.add_callback(Checkpoints(stop, self._saved))
         for callback in self.callbacks:
             trainer.add_callback(callback)
