@@ -105,6 +105,13 @@ def test_a_chat_model_is_asked_from_one_process(refused: Callable[..., str]) -> 
         assert "use --concurrency" in refused(WRITERS["llm"].format("out.jsonl") + " " + flag)
 
 
+def test_layers_have_a_bound(refused: Callable[..., str]) -> None:
+    """A billion of them took 6 GB before the machine said no."""
+    for name in ("doc-vec", "attention-xml"):
+        line = f"baseline {name} --train items.jsonl --input items.jsonl --output out.jsonl --layers 1000000000"
+        assert "at most 100" in refused(line)
+
+
 def test_padding_has_a_bound(refused: Callable[..., str]) -> None:
     assert "at most 1024" in refused("train --train items.jsonl --out model --pad-multiple 1000000000")
 

@@ -27,14 +27,15 @@ from pusl_eval.files import InputError, read_json, write_json
 from pusl_eval.flags import SEED
 
 PAD, UNKNOWN = 0, 1
+DEEPEST = 100  # layers; a network takes memory before its first step
 
 
 @dataclass
 class AttentionConfig:
-    width: int = option(128, "size of the vectors", minimum=8)
-    layers: int = option(1, "Transformer layers, without --encoder", minimum=1)
+    width: int = option(128, "size of the vectors", minimum=8, maximum=8192)
+    layers: int = option(1, "Transformer layers, without --encoder", minimum=1, maximum=DEEPEST)
     heads: int = option(4, "attention heads", minimum=1)
-    length: int = option(64, "words read per text", minimum=1)
+    length: int = option(64, "words read per text", minimum=1, maximum=100_000)
     epochs: int = option(10, "passes over the training items", minimum=1)
     batch: int = option(64, "items per step", minimum=1)
     rate: float = option(4e-3, "learning rate (AdamW, linear decay)", minimum=1e-9, maximum=1e6)
@@ -57,7 +58,7 @@ class AttentionConfig:
 class AttentionXmlConfig(AttentionConfig):
     """As published: one LSTM layer, and last layers that all labels share."""
 
-    layers: int = option(1, "LSTM layers", minimum=1)
+    layers: int = option(1, "LSTM layers", minimum=1, maximum=DEEPEST)
     label_layer: bool = option(False, "one last layer per label instead of the shared ones")
 
 
