@@ -132,7 +132,8 @@ def test_bf16_keeps_the_results(paradigm: str, strategy: str, models: Any) -> No
     assert first_equal(whole, half) >= 0.97
     assert overlap(whole, half) >= 0.97
     assert abs(scores[0] - scores[1]) <= 0.3
-    if paradigm in ("pusl", "one2one"):  # another phrase comes first only where two are about as likely
+    # Another phrase comes first only where two are about as likely; in a sequence, scores depend on earlier phrases.
+    if paradigm in ("pusl", "one2one") and strategy == "beam":
         for one, other in zip(whole, half, strict=True):
             values = dict(zip(one.keyphrases, one.scores, strict=True))
             assert values[other.keyphrases[0]] > one.scores[0] - 0.05
