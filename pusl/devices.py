@@ -17,6 +17,7 @@ from glob import glob
 from typing import Any
 
 from pusl.config import PRECISIONS
+from pusl.process import half_amx
 from pusl_eval.files import InputError
 
 DRIVERS = ("/dev/nvidia[0-9]*", "/dev/nvhost-gpu", "/dev/dxg", "/dev/kfd")  # Linux, Jetson, WSL, ROCm
@@ -96,6 +97,17 @@ def has_bf16(device: str) -> bool:
     import torch
 
     return bool(torch.cuda.get_device_capability(torch.device(device)) >= (8, 0)) or torch.version.hip is not None
+
+
+def has_fast_bf16(device: str) -> bool:
+    """Whether the device computes in bfloat16 instead of emulating it."""
+    import torch
+
+    kind = device.partition(":")[0]
+    if kind in ("cuda", "mps"):
+        return kind == "mps" or has_bf16(device)
+    # AMD since Zen 4 and Intel since Cooper Lake multiply bfloat16 in AVX-512; torch 2.6 has no public test for it
+    return bool(torch.cpu._is_avx512_bf16_supported()) or (bool(torch.cpu._is_amx_tile_supported()) and not half_amx())
 
 
 @contextlib.contextmanager

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
@@ -30,10 +29,9 @@ from transformers.trainer_callback import PrinterCallback
 
 from pusl import paradigms
 from pusl.checkpoint import LABELS_FILE, Checkpoint, load_base, quiet, save_checkpoint, save_labels, scratch_model
-from pusl.devices import choose_device, cuda_settings, resolve_device
+from pusl.devices import choose_device, cuda_settings, has_fast_bf16, resolve_device
 from pusl.examples import read_examples
 from pusl.hub import check_login, push
-from pusl.process import half_amx
 from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
 from pusl.training.curves import CURVE_FILE, curve_points, draw_curve
@@ -411,16 +409,6 @@ def with_precision(config: TrainConfig, device: str) -> TrainConfig:
     if config.bf16 is not None:
         return config
     return dataclasses.replace(config, bf16=device == "cuda" and has_fast_bf16(device))
-
-
-def has_fast_bf16(device: str) -> bool:
-    """Whether the device computes in bfloat16 instead of emulating it."""
-    if device == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    if device == "mps":
-        return True
-    # AMD since Zen 4 and Intel since Cooper Lake multiply bfloat16 in AVX-512; torch 2.6 has no public test for it
-    return bool(torch.cpu._is_avx512_bf16_supported()) or (bool(torch.cpu._is_amx_tile_supported()) and not half_amx())
 
 
 def _advise_on_memory(error: BaseException, config: TrainConfig) -> None:

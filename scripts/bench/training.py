@@ -33,6 +33,7 @@ from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainingArguments
 
 from pusl.checkpoint import load_base, scratch_model
+from pusl.devices import has_fast_bf16
 from pusl.examples import Example, read_examples
 from pusl.paradigms import One2One, Paradigm, Pusl
 from pusl.process import keep_freed_memory
@@ -43,7 +44,6 @@ from pusl.training.data import PreparedData, prepare
 from pusl.training.objective import IGNORED, with_loss, without_loss
 from pusl.training.sampled_softmax import SampledSoftmax
 from pusl.training.trainer import KeyphraseTrainer
-from pusl.training.training_run import has_fast_bf16
 from pusl_eval.files import InputError, write_json
 
 ROWS = 32
