@@ -40,7 +40,10 @@ LAZY, PROLIFIC = (SYSTEMS[name] for name in TRAINED)  # the two that the text un
 class DemoConfig:
     """Options of the demo. docs/results says how the defaults were chosen."""
 
-    items: int = option(9000, "items of the simulated catalog; 500 are for dev and 500 for test", minimum=1200)
+    items: int = option(
+        9000, "items of the simulated catalog; 500, but at most a quarter, are for dev, and as many for test",
+        minimum=400,
+    )  # fmt: skip
     epochs: float = option(4.0, "passes over the training items, for both models", minimum=0.01)
     model: str = option("scratch:tiny", "model to start from: scratch:tiny, scratch:mini, a folder or a Hub id")
     seed: int = option(0, SEED, minimum=0)
@@ -132,7 +135,9 @@ def _simulate(data: Path, config: DemoConfig) -> None:
     from pusl.data.simulate import SimulateConfig, simulate
 
     if not data.exists():
-        simulate(data, SimulateConfig(items=config.items, dev_items=500, test_items=500, seed=config.seed))
+        held_out = min(500, config.items // 4)
+        settings = SimulateConfig(items=config.items, dev_items=held_out, test_items=held_out, seed=config.seed)
+        simulate(data, settings)
 
 
 def _train_all(out: Path, config: DemoConfig) -> None:

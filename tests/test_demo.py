@@ -12,7 +12,7 @@ from pusl_eval.files import InputError, locked_folder
 
 pytestmark = pytest.mark.slow
 
-SMALL = DemoConfig(items=1200, epochs=0.3)
+SMALL = DemoConfig(items=400, epochs=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_layout(folder: Path) -> None:
     for name in ("one2seq", "pusl", "fused"):
         assert (folder / "models" / name / "pusl.json").is_file()
     for name in ("knn", "one2seq", "pusl", "fused"):
-        assert len((folder / "predictions" / f"{name}.jsonl").read_text().splitlines()) == 500
+        assert len((folder / "predictions" / f"{name}.jsonl").read_text().splitlines()) == 100
     metrics = json.loads((folder / "metrics.json").read_text())
     for truth in ("observed", "complete"):
         assert set(metrics[truth]["systems"]) == {"kNN", "One2Seq", "PUSL", "fused"}
@@ -67,7 +67,7 @@ def test_other_settings_and_foreign_folders_are_refused(folder: Path, tmp_path: 
         demo(tmp_path, SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     with pytest.raises(InputError, match="finished demo"):
-        demo(folder, DemoConfig(items=1300, epochs=0.3))
+        demo(folder, DemoConfig(items=500, epochs=0.5))
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def test_demo_force(bench: Any, tmp_path: Path) -> None:
     """A demo is made of commands that are tested above. What it removes for --force is its own."""
     _, runner, _ = bench
     log = tmp_path / "count"
-    config = DemoConfig(items=1200)
+    config = DemoConfig(items=400)
 
     def prepare(folder: Path, number: int | None, force: bool) -> Any:
         def command() -> Any:

@@ -87,7 +87,7 @@ def test_a_run_learns_and_can_be_repeated(tmp_path, paradigm):
     for name, sampled in (("one", 20), ("again", 20), ("full", None)):
         config = TrainConfig(
             paradigm=paradigm, model=str(base), train=str(tmp_path / "train.jsonl"), out=str(tmp_path / name),
-            max_steps=40, batch_size=16, lr=3e-3, sampled_softmax=sampled, max_phrase_tokens=8, max_target_length=32,
+            max_steps=20, batch_size=16, lr=6e-3, sampled_softmax=sampled, max_phrase_tokens=8, max_target_length=32,
             log_every=1,
         )  # fmt: skip
         train(config)

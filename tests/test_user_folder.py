@@ -106,7 +106,7 @@ def test_accelerate(folder: Path) -> None:
 @pytest.mark.slow
 @ONCE
 def test_the_demo_and_its_children(folder: Path) -> None:
-    run("-m", "pusl", "demo", "--out", "demo", "--items", "1200", "--epochs", "0.05")
+    run("-m", "pusl", "demo", "--out", "demo", "--items", "400", "--epochs", "0.1")
     assert Path("demo/report.html").is_file()
 
 

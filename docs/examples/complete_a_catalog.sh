@@ -5,11 +5,11 @@
 # Takes under a minute on a simulated shop, whose complete labels are known.
 set -eu
 cd "$1"
-pusl data simulate --out shop --items 2000 \
-    --dev-items 200 --test-items 200 --seed 2
+pusl data simulate --out shop --items 1200 \
+    --dev-items 100 --test-items 100 --seed 2
 pusl train --paradigm pusl --model scratch:tiny \
     --train shop/train.jsonl --dev shop/dev.jsonl \
-    --out models/pusl --max-steps 80 --restart 0.2
+    --out models/pusl --max-steps 60 --restart 0.2
 pusl fuse --train shop/train.jsonl --dev shop/dev.jsonl \
     --sources pusl=models/pusl knn text --out models/fused
 

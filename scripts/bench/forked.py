@@ -139,10 +139,16 @@ def _close(environment: str) -> None:
 
 def snapshot(folder: Path) -> dict[str, Any]:
     """What is in a folder: names, and what tells a changed file from an unchanged one."""
-    found = {}
-    for path in folder.rglob("*"):
-        about = path.lstat()
-        found[str(path.relative_to(folder))] = (
-            (about.st_mode, about.st_size, about.st_mtime_ns) if not path.is_dir() else 0
-        )
+    found: dict[str, Any] = {}
+    waiting = [(os.fspath(folder), "")]
+    while waiting:
+        path, prefix = waiting.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    found[prefix + entry.name] = 0
+                    waiting.append((entry.path, f"{prefix}{entry.name}/"))
+                else:
+                    about = entry.stat(follow_symlinks=False)
+                    found[prefix + entry.name] = (about.st_mode, about.st_size, about.st_mtime_ns)
     return found

@@ -36,8 +36,10 @@ class Journal:
     def owns(self, path: str | Path) -> bool:
         """Whether `path` is as that run left it."""
         known = self._found.get(self._name(path))
+        if not isinstance(known, list):  # the usual case, and `path` may be a folder with a million files
+            return False
         about = _identity(Path(os.path.realpath(path)))
-        return isinstance(known, list) and about is not None and about in known
+        return about is not None and about in known
 
     def owned(self) -> list[Path]:
         """Everything of that run that is in place."""
