@@ -3,8 +3,9 @@
 Fuses a trained model with other sources on DATA/{train,dev}.jsonl(.gz) and compares everything on all test items: each
 source alone, reciprocal ranks, the fused ranking; B@μ, B@2μ and F1@O in percent, with paired 95% intervals of fused
 against the best single source. With --sizes, fewer dev items are learned from (a learning curve). With --told, items
-are told a fifth of their labels. Nothing is chosen on test items. Every list is as long as F1@O needs: an item with
-more labels than the sources usually propose is asked for as many as it has, at most 100.
+are told a fifth of their labels. With --beside NAME=PREDICTIONS, further systems are in the table, but not fused.
+Nothing is chosen on test items. Every list is as long as F1@O needs: an item with more labels than the sources usually
+propose is asked for as many as it has, at most 100.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pusl.fusion.sources import GeneratorSource
 from pusl_eval.evaluation import compare
 from pusl_eval.files import write_json
 from pusl_eval.normalize import distinct, normalize
+from pusl_eval.records import read_predictions
 
 Predictions = dict[str, list[str]]
 MOST = 100  # O is cut there, in the paper and in `evaluate`
@@ -188,6 +190,9 @@ def main() -> None:
         "--precision", choices=("fp32", "bf16", "int8"), help="of the generator (default: fp32 on a CPU)"
     )
     parser.add_argument("--quick", action="store_true", help="do not learn once more without each source")
+    parser.add_argument(
+        "--beside", nargs="*", default=[], metavar="NAME=FILE", help="predictions to compare with, not to fuse"
+    )
     parser.add_argument("--test-items", type=int, help="only the first N (default: all)")
     args = parser.parse_args()
     train, name = file(args.data, "train"), args.data.name
@@ -207,6 +212,8 @@ def main() -> None:
     seconds = time.perf_counter() - began
     k = int(model.defaults["k"])
     systems = rankings(model, pools, test, MOST)
+    for other, _, path in (word.partition("=") for word in args.beside):
+        systems[other] = {row.id: row.keyphrases for row in read_predictions(path, references)}
     fused = chosen(model, pools, test, MOST)
     result = table(references, {"fused": fused, **systems}, train)
     print(shown(result), flush=True)
