@@ -97,7 +97,10 @@ class KeyphraseGenerator(Streaming):
             model: a folder, or `user/model` on the Hub.
             device: `cpu`, `cuda`, `cuda:1`, `mps` or `auto` (the default: a GPU if there is one).
             precision: what the weights are loaded and used in.
-            revision, token, cache_dir, local_files_only: for the Hub, as in transformers.
+            revision: a branch, tag or commit on the Hub.
+            token: for a private model on the Hub.
+            cache_dir: where downloads are kept.
+            local_files_only: use only what is downloaded already.
         """
         folder = model_folder(
             model, revision=revision, token=token, cache_dir=cache_dir, local_files_only=local_files_only
@@ -145,7 +148,9 @@ class KeyphraseGenerator(Streaming):
             universe: overrides the generator's own.
             min_score: keyphrases scored lower are left out.
             batch_size: items decoded at once; changes speed, never results.
-            temperature, top_p, seed: a temperature above 0 samples; each text has its own random numbers.
+            seed: for sampling; each text has its own random numbers.
+            temperature: above 0 samples.
+            top_p: sample from the most probable tokens that together have this probability.
             num_beams: width of the phrase search.
             floor: a phrase this much (in log-probability) below the item's best is junk; nothing is given instead.
             calibration: overrides the generator's own.

@@ -34,7 +34,9 @@ class TopKKeyphrasesLogitsProcessor(LogitsProcessor):
     Forced marks get the score 0: a PUSL model is not taught `<bok>`, this rule writes it.
 
     Args:
-        bok, eok, eos: ids of the marks.
+        bok: id of `<bok>`, which begins a keyphrase.
+        eok: id of `<eok>`, which ends it.
+        eos: id of the end of the text.
         k: how many keyphrases.
         max_phrase_tokens: longest keyphrase, without its marks.
         pad: id of the padding; rows that have finished get only this.
