@@ -177,7 +177,7 @@ def test_the_last_lines_tell_what_happened(model: Path, tmp_path: Path, capsys: 
     assert main(flags(model, items, tmp_path / "out.csv")) == 0
     said = capsys.readouterr().out
     assert "3 items in" in said and "1 have the text of an earlier item" in said
-    assert "1 have no usable text" in said and f"1 bad lines were left out: {tmp_path / 'out.csv'}.rejects" in said
+    assert "1 have no usable text" in said and f"bad lines left out: 1, see {tmp_path / 'out.csv'}.rejects" in said
 
 
 def test_calibrated_scores_are_probabilities(

@@ -227,5 +227,5 @@ def describe(summary: Any, output: str | os.PathLike[str]) -> str:
         if value:
             lines.append(f"  {value:,} {what}")
     if summary.rejects:
-        lines.append(f"  {summary.rejects:,} bad lines were left out: {output}.rejects")
+        lines.append(f"  bad lines left out: {summary.rejects:,}, see {output}.rejects")
     return "\n".join(lines)

@@ -216,9 +216,7 @@ class TrainingRun:
             min_keyphrases=config.min_keyphrases,
         )  # fmt: skip
         if summary.dropped_phrases:
-            log.warning(
-                f"{summary.dropped_phrases} keyphrases were left out: blank, or longer than --max-phrase-tokens"
-            )
+            log.warning(f"keyphrases left out, blank or longer than --max-phrase-tokens: {summary.dropped_phrases:,}")
         if config.min_keyphrases > 1:
             log.warning(f"{summary.trained} of {summary.items} items have at least {config.min_keyphrases} keyphrases")
         if summary.cut_texts > 0.2 * summary.trained:
