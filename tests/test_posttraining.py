@@ -101,6 +101,30 @@ def test_sample_cap_is_shared_by_the_sources(catalog: Path, model: Path, tmp_pat
     assert report["raw"]["kept"] == 10 and "synthetic" not in report
 
 
+@pytest.mark.parametrize(
+    ("samples", "completes", "raw", "synthetic"),
+    [
+        (10, 32, 5, 5),
+        (5, 32, 3, 2),  # an odd number is not rounded up
+        (40, 32, 16, 24),  # 16 rich items are fewer than half
+        (20, 4, 16, 4),  # nearly all synthetic items are rejected
+        (100, 32, 16, 32),  # there are no more
+    ],
+)
+def test_a_source_that_is_short_is_made_up_by_the_other(
+    catalog: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    samples: int, completes: int, raw: int, synthetic: int,
+) -> None:  # fmt: skip
+    def complete(model, sparse, mu, folder, turn, options, workers, device):  # type: ignore[no-untyped-def]
+        return {n: complete_example(e, ["x", "y", "z"], mu) if n < completes else None for n, e in sparse.items()}
+
+    monkeypatch.setattr("pusl.training.posttraining._complete", complete)
+    report = select("no-model", catalog, tmp_path / "s", Selection(samples=samples))
+    assert (report["raw"]["kept"], report["synthetic"]["kept"]) == (raw, synthetic)
+    sources = [example.extra["source"] for example in read_examples(tmp_path / "s" / "selected.jsonl")]
+    assert sources == ["raw"] * raw + ["synthetic"] * synthetic
+
+
 @pytest.mark.slow
 def test_rejected_items_are_replaced_while_there_are_candidates(catalog: Path, model: Path, tmp_path: Path) -> None:
     every = select(model, catalog, tmp_path / "all", Selection(k=3, sources="synthetic"), workers=1)["synthetic"]

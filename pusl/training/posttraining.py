@@ -41,7 +41,7 @@ class Selection:
 
     sources: str = option("raw,synthetic", "where items come from: raw, synthetic or raw,synthetic")
     samples: int = option(
-        50_000, "items to train on, half from each source if both are used; a synthetic item that is rejected is "
+        50_000, "items to train on, half from each source if both have enough; a synthetic item that is rejected is "
         "replaced by another as long as there are any", minimum=1,
     )  # fmt: skip
     generator: str | None = option(None, "model folder that completes the synthetic items (default: --model itself)")
@@ -193,18 +193,20 @@ def select(
         if report.get("settings") == settings:
             return report
     mu = mean_keyphrases(train)
-    quota = -(-options.samples // len(sources))
     report = {"mu": mu, "settings": settings}
-    parts: list[Example] = []
+    rich: list[Example] = []
+    made: list[Example] = []
     if "raw" in sources:
-        rich = draw(_split(train, mu, rich=True), quota, options.selection_seed)
-        parts += [Example(e.id, e.text, distinct(e.keyphrases), extra={"source": "raw"}) for e in rich]
-        report["raw"] = {"kept": len(rich)}
+        rich = draw(_split(train, mu, rich=True), options.samples, options.selection_seed)
     if "synthetic" in sources:
+        quota = max(options.samples // len(sources), options.samples - len(rich))  # a source that is short is made up
         made, report["synthetic"] = _synthesize(
             options.generator or model, train, mu, quota, folder, options, workers, device
         )
-        parts += made
+    if "raw" in sources:
+        rich = draw(rich, options.samples - len(made), options.selection_seed)
+        report["raw"] = {"kept": len(rich)}
+    parts = [Example(e.id, e.text, distinct(e.keyphrases), extra={"source": "raw"}) for e in rich] + made
     if not parts:
         raise InputError(f"{train}: no item qualifies for post-training (μ = {mu:.2f}); try --sources raw,synthetic")
     write_examples(selected, parts, force=True)
