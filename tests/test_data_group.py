@@ -53,6 +53,27 @@ def test_groups_from_a_popularity_file(items: Path, tmp_path: Path) -> None:
         assert groups == {"rd": "hot-diverse", "rn": "hot-narrow", "hd": "rare-diverse", "hn": "rare-narrow"}
 
 
+def test_ranks_are_reported_as_ranks(items: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ranks.tsv").write_text("rd\t1200\nrn\t7\nhd\t30000\n")
+    words = ["data", "group", str(items), "--out", str(tmp_path / "out.jsonl"), "--diverse", "3", "--hot-share", "0.5"]
+    assert main([*words, "--popularity", str(tmp_path / "ranks.tsv"), "--popularity-is-rank"]) == 0
+    said = capsys.readouterr().out
+    assert "hot up to rank 1,200, diverse" in said
+    assert said.splitlines()[2].split() == ["hot-diverse", "1", "25.0%", "3.00", "–"], "a rank is not an interaction"
+
+
+def test_an_item_without_interactions_is_never_hot(items: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / "downloads.tsv").write_text("rd\t900\n")  # one of four items, but half are to be hot
+    out = tmp_path / "out.jsonl"
+    words = ["data", "group", str(items), "--out", str(out), "--diverse", "3", "--hot-share", "0.5"]
+    assert main([*words, "--popularity", str(tmp_path / "downloads.tsv")]) == 0
+    assert "hot from 900 interactions on" in capsys.readouterr().out
+    assert {e.id for e in read_examples(out) if str(e.group).startswith("hot")} == {"rd"}
+    write_examples(tmp_path / "zero.jsonl", [Example("a", "t", ["x"], [0])])
+    assert main(["data", "group", str(tmp_path / "zero.jsonl"), "--out", str(out), "--hot-share", ".5", "--force"]) == 2
+    assert "all counts are 0" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -33,7 +33,9 @@ def run(args: argparse.Namespace) -> None:
     from pusl.examples import Columns
 
     about = group(args.file, args.out, build(GroupConfig, args), build(Columns, args), args.force)
-    print(f"{args.out}: {about['items']:,} items; hot from {about['hot_from']:g} interactions on, "
+    rank = about.get("hot_to_rank")
+    hot = f"hot up to rank {rank:,}" if rank else f"hot from {about.get('hot_from', 0):g} interactions on"
+    print(f"{args.out}: {about['items']:,} items; {hot}, "
           f"diverse from {about['diverse_from']} keyphrases on")  # fmt: skip
     print(f"  {'group':<14}{'items':>10}{'share':>9}{'keyphrases':>13}{'interactions':>15}")
     for name, row in about["groups"].items():

@@ -62,9 +62,12 @@ def group(
         sizes.append(len(distinct_forms(example.keyphrases)))
     if known is not None and not any(interactions):
         raise InputError(f"--popularity {config.popularity}: holds no id of {path}")
+    if config.hot_share is not None and not any(interactions):
+        raise InputError(f"{path}: all counts are 0, so that no item is popular")
     popular, many = np.array(interactions), np.array(sizes)
     least = config.hot if config.hot_share is None else _least_of(popular, config.hot_share)
     hot, diverse = popular >= least, many >= config.diverse
+    ranked = config.popularity_is_rank  # then no interactions are known
     names = [f"{'hot' if h else 'rare'}-{'diverse' if d else 'narrow'}" for h, d in zip(hot, diverse, strict=True)]
     written = write_examples(out, _named(path, columns, names), force)
     groups = {}
@@ -73,9 +76,10 @@ def group(
         groups[name] = {
             "items": int(inside.sum()), "share": float(inside.mean()) if written else 0.0,
             "keyphrases_per_item": float(many[inside].mean()) if inside.any() else None,
-            "interactions_per_item": float(popular[inside].mean()) if inside.any() else None,
+            "interactions_per_item": float(popular[inside].mean()) if inside.any() and not ranked else None,
         }  # fmt: skip
-    return {"items": written, "hot_from": float(least), "diverse_from": config.diverse, "groups": groups}
+    first = {"hot_to_rank": round(1 / least)} if ranked else {"hot_from": float(least)}
+    return {"items": written, **first, "diverse_from": config.diverse, "groups": groups}
 
 
 def _interactions(example: Example, known: dict[str, float] | None, path: str | Path) -> float:
@@ -90,9 +94,9 @@ def _interactions(example: Example, known: dict[str, float] | None, path: str | 
 
 
 def _least_of(popular: np.ndarray, share: float) -> float:
-    """The number from which on an item is among the most popular `share` of all."""
+    """The number from which on an item is among the most popular `share` of all; 0 is never popular."""
     count = max(1, round(share * len(popular)))
-    return float(np.sort(popular)[len(popular) - count])
+    return float(max(np.sort(popular)[len(popular) - count], popular[popular > 0].min()))
 
 
 def _named(path: str | Path, columns: Columns | None, names: list[str]) -> Iterator[Example]:
