@@ -465,6 +465,10 @@ def test_several_systems_share_verdicts_and_give_one_table(tmp_path, capsys):
     assert "group:g1" in table and "G@3" in table and "Hum@3" in table and "50.0" in table
     lines = [line.split()[0] for line in table.splitlines()]
     assert lines.count("A") == lines.count("B") == 3  # all and two groups
+    for name in "AB":
+        same = 100 * found[name]["agreement"]["accuracy"]
+        assert f"{name}: agreement with people: {same:.1f}" in table and "of 8 verdicts" in table
+    assert "\n16 requests (0 retries)" in table
     # Both in the report.
     shown = ["report", "--references", f"{tmp_path}/references.jsonl", "--predictions", f"{tmp_path}/predictions.jsonl"]
     assert main([*shown, "--judged", f"{tmp_path}/v.summary.json", "--output", f"{tmp_path}/r.html"]) == 0

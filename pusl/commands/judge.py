@@ -156,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         return 130
     if systems and len(systems) > 1:
         print(judge_table(several["systems"]))
+        print("\n".join(describe_judge(several["systems"])))
         print(f"numbers: {summary_path(args.output, args.summary)}")
         return 0
     print(describe(result))
@@ -164,9 +165,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def added_up(plans: list[dict[str, Any]]) -> dict[str, Any]:
-    """The plans of several systems as one; the cost is unknown if one is."""
+    """The plans or the use of several systems as one; the cost is unknown if one is."""
     return {
-        name: None if any(one[name] is None for one in plans) else sum(one[name] for one in plans) for name in plans[0]
+        name: None if any(one[name] is None for one in plans) else sum(one[name] for one in plans)
+        for name, first in plans[0].items()
+        if not isinstance(first, dict)
     }
 
 
@@ -203,6 +206,24 @@ def describe(result: dict[str, Any]) -> str:
         at = f"@{cut}"
         score = percent(people["scores"]["all"].get(f"Hum{at}"), people["intervals"]["all"].get(f"Hum{at}"))
         lines.append(f"Hum{at}: {score}% of the {people['sizes']['all'][f'n{at}']:,} keyphrases that people judged")
+    return "\n".join([*lines, *_checks(result), _usage([result["usage"]])])
+
+
+def describe_judge(systems: dict[str, dict[str, Any]]) -> list[str]:
+    """What stands below the table of several systems: how far to trust the judge on each, and what all of it took."""
+    lines = []
+    for system, result in systems.items():
+        if missing := result["counts"]["n_unanswered"]:
+            lines.append(f"{system}: {missing:,} keyphrases unanswered")
+        lines += [f"{system}: {line}" for line in _checks(result)]
+    return [*lines, _usage([result["usage"] for result in systems.values()])]
+
+
+def _checks(result: dict[str, Any]) -> list[str]:
+    """How often the judge agrees with people and with itself."""
+    from pusl_eval.judge_table import percent
+
+    lines = []
     checks = {"agreement with people": result["agreement"]}
     checks |= {f"consistency ({turn})": found for turn, found in result["consistency"].items()}
     for name, found in checks.items():
@@ -211,11 +232,14 @@ def describe(result: dict[str, Any]) -> str:
             kappa = "undefined (one word only)" if found["kappa"] is None else f"{found['kappa']:.2f}"
             span = " [{:.2f}, {:.2f}]".format(*found["kappa_interval"]) if found["kappa_interval"] else ""
             lines.append(f"{name}: {same}% of {found['n_pairs']:,} verdicts the same, kappa {kappa}{span}")
-    usage = result["usage"]
-    cost = "" if usage["cost_usd"] is None else f", {usage['cost_usd']:.4f} USD"
-    tokens = f"{usage['tokens_in']:,} tokens in, {usage['tokens_out']:,} out{cost}"
-    lines.append(f"{usage['requests']:,} requests ({usage['retries']:,} retries), {tokens}")
-    return "\n".join(lines)
+    return lines
+
+
+def _usage(parts: list[dict[str, Any]]) -> str:
+    total = added_up(parts)
+    cost = "" if total["cost_usd"] is None else f", {total['cost_usd']:.4f} USD"
+    tokens = f"{total['tokens_in']:,} tokens in, {total['tokens_out']:,} out{cost}"
+    return f"{total['requests']:,} requests ({total['retries']:,} retries), {tokens}"
 
 
 def _by_part(result: dict[str, Any], kind: str) -> dict[str, Any]:
