@@ -208,6 +208,30 @@ def test_bad_bodies_get_a_clear_answer(server: Server, body: Any, status: int, m
     assert len(answer["error"]["message"]) < 250 and answer["error"]["message"].isprintable()
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b'{"texts": [%s 1]}' % (b"1," * 2_000_000), b'{"texts": ["a"], "known": [%s 1]}' % (b"1," * 2_000_000),
+     b'{"texts": ["a"], "known": [[%s 1]]}' % (b"1," * 2_000_000),
+     b'{"texts": ["a"]%s}' % b"".join(b', "%x": 1' % i for i in range(350_000))],
+    ids=["texts", "known", "phrases", "fields"],
+)  # fmt: skip
+def test_millions_of_mistakes_in_one_body_cost_as_little_as_one(server: Server, body: bytes) -> None:
+    """Each used to get a message of its own: seconds in which nobody was answered, and gigabytes."""
+
+    def used() -> tuple[float, int]:
+        process = Path(f"/proc/{server.process.pid}")
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+        peak = re.search(r"VmHWM:\s+(\d+)", (process / "status").read_text())
+        assert peak
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"), int(peak[1]) >> 10
+
+    seconds, megabytes = used()
+    status, answer, _ = server.call("POST", "/v1/keyphrases", body)
+    assert status in (400, 422) and len(answer["error"]["message"]) < 300
+    assert used()[0] - seconds < 1.5
+    assert used()[1] - megabytes < 300
+
+
 def test_wrong_paths_methods_and_types(server: Server) -> None:
     assert server.call("GET", "/nope")[0] == 404
     assert server.call("GET", "/v1/keyphrases")[0] == 405

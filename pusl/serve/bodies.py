@@ -13,6 +13,8 @@ from pusl.serve.gateway import Problem
 from pusl.serve.schemas import KeyphraseRequest
 from pusl.serve.serve_config import ServeConfig
 
+MOST_KEYS = 100  # in one object; each that the API does not know would get a message of its own
+
 
 class StrictRequest(Request):
     """A request whose body must be JSON as the standard has it."""
@@ -53,6 +55,8 @@ def read_json(body: bytes) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MOST_KEYS:
+        _refuse(f"an object has more than {MOST_KEYS} keys")
     found = dict(pairs)
     if len(found) < len(pairs):
         _refuse("a key occurs twice")
