@@ -151,6 +151,24 @@ def test_a_slow_client_is_cut_off(site: Site, opening: bytes, drip: bytes | None
     assert site.ask().endswith(b"/")
 
 
+def test_an_answer_reaches_a_client_that_is_still_sending(site: Site) -> None:
+    """Also one that wants the connection closed: closing it at once would destroy the answer on its way."""
+    opening = b"POST /early HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    size = 8_000_000
+    with site.connect() as connection:
+        connection.sendall(opening % size + b"x" * size)
+        assert read(connection).endswith(b"/early")
+        assert connection.recv(1) == b""
+    with site.connect() as connection:  # one that never ends is cut off all the same
+        connection.sendall(opening % size + b"x")
+        assert read(connection).endswith(b"/early")
+        end = time.monotonic() + 15
+        while not site.closed["idle"] and time.monotonic() < end:
+            time.sleep(0.05)
+    assert site.closed == {"idle": 1}
+    assert site.ask().endswith(b"/")
+
+
 def test_large_headers_are_refused_before_they_are_read(site: Site) -> None:
     for size in (HEADER_BYTES + 1, 100_000_000):
         with site.connect() as connection:

@@ -63,6 +63,7 @@ class Connection(HttpToolsProtocol):
         self._in_headers = False
         self._header_bytes = 0
         self._ending = False
+        self._last = False  # nothing follows the request that is being read and is answered already
         self._discarded = 0
         self._overhead = 0  # bytes of this request that are neither headers nor body: chunk sizes, trailers
         if len(self.connections) > self.room.most:
@@ -114,6 +115,7 @@ class Connection(HttpToolsProtocol):
             return self.drop("pipelined")
         self._busy()
         super().on_headers_complete()
+        self.cycle.transport = Courteous(self, self.cycle)
 
     def on_response_complete(self) -> None:
         """An answer is written; the next request may come, or what is left of a body nobody wanted."""
@@ -152,8 +154,22 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The end of a request, unless the connection is at its end."""
-        if not self._ending:
+        if self._last:
+            self._ending = True
+            self.transport.close()
+        elif not self._ending:
             super().on_message_complete()
+
+    def close_after(self, cycle: Any) -> None:
+        """Closes after an answer; if the body is still on its way, when it has come. Its bytes are thrown away.
+
+        Closing at once would destroy the answer: the client would see a broken connection instead of "too large".
+        """
+        self._last = cycle.more_body and self.transport.can_write_eof()
+        if not self._last:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.transport.write_eof()
 
     def refuse(self, status: int, code: str, message: str, linger: float = 1.0) -> None:
         """Answers without asking the service, and ends the connection.
@@ -201,6 +217,20 @@ class Connection(HttpToolsProtocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+
+class Courteous:
+    """The transport as uvicorn's answers see it; see `Connection.close_after`."""
+
+    def __init__(self, connection: Connection, cycle: Any) -> None:
+        self._connection, self._cycle = connection, cycle
+
+    def close(self) -> None:
+        """Closes, but not too soon."""
+        self._connection.close_after(self._cycle)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection.transport, name)
 
 
 def connection_room(wanted: int, workers: int) -> tuple[int, int]:
