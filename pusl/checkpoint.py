@@ -9,7 +9,6 @@ checkpoints do not, and `resize_token_embeddings` would silently tie them again.
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from pusl.devices import resolve_device
 from pusl.hub import parse_id, why
 from pusl.paradigms import Paradigm
 from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
-from pusl_eval.files import InputError, even_permissions, open_atomic, read_json, staging_folder, write_json
+from pusl_eval.files import InputError, even_permissions, open_atomic, read_json, read_lines, staging_folder, write_json
 
 FORMAT = 1
 LARGEST_DEFAULT = 100_000  # of the lengths and counts in pusl.json
@@ -293,8 +292,7 @@ def load_labels(folder: str | Path) -> list[str]:
     path = Path(folder) / LABELS_FILE
     if not path.is_file():
         return []
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as stream:
-        return [line.rstrip("\n") for line in stream]
+    return [label for _, label in read_lines(path)]
 
 
 @contextlib.contextmanager

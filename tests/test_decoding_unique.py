@@ -12,6 +12,7 @@ from decoding_models import IDS, WORDS, checkpoint, documents, random_t5, random
 from pusl import KeyphraseGenerator
 from pusl.decoding.calibration import Calibration, hits
 from pusl.decoding.cpu.engine import Engine
+from pusl.decoding.deadline import OutOfTime, time_limit
 from pusl.decoding.explanation import explain
 from pusl.decoding.greedy import sample
 from pusl.decoding.plans import Ranked, Sequential, sum_over_beams
@@ -173,3 +174,19 @@ def test_groov_beams_are_summed_per_label():
         assert one.keyphrases and len(set(one.keyphrases)) == len(one.keyphrases)
         assert one.scores == sorted(one.scores, reverse=True)
         assert math.exp(one.scores[0]) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [("drone " * 3000, {}), ("drone " * 3000, {"long": "window"}), ("a drone", {"known": [["drone"]] * 40})],
+    ids=["texts", "windows", "known"],
+)
+def test_a_time_limit_holds_before_the_search_too(monkeypatch, text, options):
+    """Reading long texts and sorting out known keyphrases can take seconds."""
+    generator = KeyphraseGenerator(checkpoint("pusl"))
+    looks = iter(range(1000))
+    with monkeypatch.context() as patch:
+        patch.setattr("pusl.decoding.generator.find", lambda *_, **__: pytest.fail("the search has begun"))
+        with pytest.raises(OutOfTime), time_limit(5.0, lambda: float(next(looks))):  # every look takes a second
+            generator.generate([text] * 40, 1, **options)
+    assert generator.generate(["a drone"], 1)[0].keyphrases

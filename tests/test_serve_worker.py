@@ -84,3 +84,24 @@ def test_an_endless_job_is_ended_and_the_next_process_works() -> None:
             await worker.stop()
 
     asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+def test_marks_count_towards_the_time_of_an_answer() -> None:
+    """They once had no limit: 32 long texts with 50 keyphrases each took ten seconds in one batch."""
+    from pusl.decoding.deadline import OutOfTime
+    from pusl.serve.inference import Inference
+
+    model = Inference(str(shared_model()))
+    now = 0.0
+
+    def slow(text: str, keyphrases: object) -> list[object]:
+        nonlocal now
+        now += 1.0
+        return []
+
+    model.generator.explain, model._clock, model.seconds = slow, lambda: now, 3.5  # type: ignore[assignment]
+    options = {"k": 2, "explain": True}
+    assert len(model.answer(["a text"] * 4, options)) == 4
+    with pytest.raises(OutOfTime):
+        model.answer(["a text"] * 8, options)
+    assert now < 9

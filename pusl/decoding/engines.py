@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pusl.decoding.cpu.engine import Engine
+from pusl.decoding.deadline import check_time
 from pusl.decoding.device.device_engine import DeviceEngine
 from pusl.decoding.device.slots import LENGTHS, bucket, slot_bucket
 from pusl.decoding.device.text_queue import TokensAhead
@@ -18,12 +19,13 @@ from pusl.decoding.greedy import decode_sequences
 from pusl.decoding.plans import Plan
 from pusl.decoding.rules import Phrase, Rules
 from pusl.decoding.search import search_phrases
-from pusl.tokenizer import encode_texts
+from pusl.tokenizer import encode_texts, encode_whole
 
 if TYPE_CHECKING:
     from pusl.decoding.generator import KeyphraseGenerator
 
 AnyEngine = Engine | DeviceEngine
+ENCODED_AT_ONCE = 1 << 16  # characters of texts
 
 
 def make_engine(model: Any, precision: str) -> AnyEngine:
@@ -39,6 +41,19 @@ def refreshed(engine: AnyEngine, model: Any, precision: str) -> AnyEngine:
         engine.refresh(model)
         return engine
     return Engine(model, precision)
+
+
+def token_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """The texts' ids, a part at a time: long texts in some scripts take a second each, and a time limit has to hold."""
+    rows: list[list[int]] = []
+    start = size = 0
+    for number, text in enumerate(texts, 1):
+        size += len(text)
+        if size >= ENCODED_AT_ONCE or number == len(texts):
+            check_time()
+            rows += encode_whole(tokenizer, texts[start:number])
+            start, size = number, 0
+    return rows
 
 
 @contextmanager

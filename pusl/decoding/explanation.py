@@ -26,17 +26,25 @@ class Explanation(Marks, total=False):
     sources: dict[str, int]  # source -> the rank it gave the keyphrase
 
 
-def occurrences(text: str, phrase: str) -> list[list[int]]:
+Words = tuple[list[str], list[tuple[int, int]]]  # in normalized form, and where each is in the text
+
+
+def words_of(text: str) -> Words:
+    """A text's words; those of a long text are found once for all its keyphrases."""
+    spans = [match.span() for match in _WORD.finditer(text)]
+    return [normalize(text[start:end]) for start, end in spans], spans
+
+
+def occurrences(text: Words, phrase: str) -> list[list[int]]:
     """Character ranges of the text whose words are the phrase's, compared in normalized form.
 
-    >>> occurrences("Zeto drone: the ZETO  Drone X2", "zeto drone")
+    >>> occurrences(words_of("Zeto drone: the ZETO  Drone X2"), "zeto drone")
     [[0, 10], [16, 27]]
-    >>> occurrences("swordfish", "sword")
+    >>> occurrences(words_of("swordfish"), "sword")
     []
     """
-    spans = [match.span() for match in _WORD.finditer(text)]
-    words = [normalize(text[start:end]) for start, end in spans]
-    wanted = [normalize(match.group()) for match in _WORD.finditer(phrase)]
+    words, spans = text
+    wanted, _ = words_of(phrase)
     if not wanted:
         return []
     size = len(wanted)
@@ -53,8 +61,9 @@ def explain(
 ) -> list[Explanation]:
     """Marks every keyphrase. `labels`: normalized training labels; `contains`: a universe's membership."""
     marks: list[Explanation] = []
+    words = words_of(text)
     for phrase in keyphrases:
-        offsets = occurrences(text, phrase)
+        offsets = occurrences(words, phrase)
         marks.append(
             Explanation(
                 present=bool(offsets),

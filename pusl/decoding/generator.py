@@ -17,8 +17,9 @@ from typing import Any
 from pusl.checkpoint import Checkpoint, load_checkpoint, load_labels
 from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
+from pusl.decoding.deadline import check_time
 from pusl.decoding.device.token_steps import Finish
-from pusl.decoding.engines import decode, find, make_engine, refreshed, token_rows
+from pusl.decoding.engines import decode, find, make_engine, refreshed, token_ids, token_rows
 from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.plans import Form, Plan, Ranked, Search, Sequential, sum_over_beams
@@ -31,7 +32,7 @@ from pusl.devices import cuda_settings, resolve_device, resolve_precision, weigh
 from pusl.fusion.folder import is_fused
 from pusl.hub import model_folder
 from pusl.paradigms import STRATEGIES
-from pusl.tokenizer import banned_ids, decode_each, encode_keyphrases, encode_whole
+from pusl.tokenizer import banned_ids, decode_each, encode_keyphrases
 from pusl_eval.files import InputError
 from pusl_eval.normalize import distinct, normalize
 
@@ -189,7 +190,7 @@ class KeyphraseGenerator(Streaming):
         cut: set[str] = set()
 
         def encode(chosen: Sequence[str]) -> list[list[int]]:
-            rows = encode_whole(self.tokenizer, chosen)
+            rows = token_ids(self.tokenizer, chosen)
             cut.update(text for text, row in zip(chosen, rows, strict=True) if len(row) > size)
             return [[*row[:size], self.tokens.eos] for row in rows]
 
@@ -198,7 +199,7 @@ class KeyphraseGenerator(Streaming):
             chosen, owner = [texts[i] for i in part], [(i, 0) for i in part]
             opened: Any = token_rows(self.engine, chosen, encode)
             if long == "window":
-                pieces = [text_windows(row, size) for row in encode_whole(self.tokenizer, chosen)]
+                pieces = [text_windows(row, size) for row in token_ids(self.tokenizer, chosen)]
                 owner = [(i, number) for i, piece in zip(part, pieces, strict=True) for number in range(len(piece))]
                 opened = nullcontext([[*window, self.tokens.eos] for piece in pieces for window in piece])
             before = [known[i] for i, _ in owner] if known is not None else None
@@ -335,10 +336,15 @@ class KeyphraseGenerator(Streaming):
     def _known_ids(self, known: Sequence[str]) -> list[list[int]]:
         """Known keyphrases as a PUSL model reads them, as many as there is room for."""
         rows, room = [], KNOWN_TOKENS
-        for ids in encode_keyphrases(self.tokenizer, distinct(known), self.tokens):
-            if ids and len(ids) <= self.max_phrase_tokens and len(ids) + 2 <= room:
-                rows.append(ids)
-                room -= len(ids) + 2
+        phrases = distinct(known)
+        for start in range(0, len(phrases), KNOWN_TOKENS):
+            check_time()
+            for ids in encode_keyphrases(self.tokenizer, phrases[start : start + KNOWN_TOKENS], self.tokens):
+                if ids and len(ids) <= self.max_phrase_tokens and len(ids) + 2 <= room:
+                    rows.append(ids)
+                    room -= len(ids) + 2
+            if room < 3:  # not even a phrase of one token
+                break
         return rows
 
     def _search(
@@ -357,7 +363,9 @@ class KeyphraseGenerator(Streaming):
             return self._search_at(beams, source, search, rule, None)
         most = max(beams, MOST_BEAMS)
         groups: dict[int, list[int]] = {}
-        for i, phrases in enumerate(known):  # an item's width must not depend on the rest of its batch
+        for i, phrases in enumerate(known):
+            check_time()
+            # an item's width must not depend on the rest of its batch
             more = -(-len(distinct(phrases)) // 8) * 8
             groups.setdefault(min(beams + more, most), []).append(i)
         found: list[list[Phrase]] = [[] for _ in range(len(source))]
@@ -418,6 +426,7 @@ class KeyphraseGenerator(Streaming):
 
     def _form_outside(self, known: Sequence[str]) -> Form:
         """The normalized phrase, or "" (not a phrase) for one that the item has already."""
+        check_time()
         forms = frozenset(map(normalize, known))
 
         def form(ids: tuple[int, ...]) -> str:

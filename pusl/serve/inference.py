@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pusl.decoding.deadline import Clock, time_limit
+from pusl.decoding.deadline import Clock, check_time, time_limit
 
 STRATEGY_HELP = {
     "beam": "One search ranks whole phrases by probability. Fast.",
@@ -55,6 +55,7 @@ class Inference:
             warm_up(self.generator, int(self.generator.checkpoint.defaults.get("k") or 10), self.batch_size)
         else:
             self.generator.generate(["warm up"], 1)
+        self.generator.explain("warm up", [])  # reads the labels: a million of them take seconds
         begun = self._clock()
         self.generator.generate([WARM_TEXT], int(self.info()["defaults"]["k"]))
         self.usual_seconds = self._clock() - begun
@@ -106,19 +107,18 @@ class Inference:
     ) -> list[dict[str, Any]]:
         """One dict per text, in order. `known`: the keyphrases that each text already has."""
         chosen = {name: value for name, value in options.items() if value is not None and name != "explain"}
+        results = []
         with time_limit(self.seconds, self._clock):
             found = self.generator.generate(texts, known=known, batch_size=self.batch_size, **chosen)
-        results = []
-        for text, one in zip(texts, found, strict=True):
-            result: dict[str, Any] = {
-                "keyphrases": one.keyphrases, "scores": [round(score, 6) for score in one.scores],
-                "exhausted": one.exhausted, "truncated": one.truncated,
-            }  # fmt: skip
-            if one.truncated:
-                result["truncated"] = True
-            if options.get("explain"):
-                result["marks"] = [_mark(seen) for seen in self.generator.explain(text, one.keyphrases)]
-            results.append(result)
+            for text, one in zip(texts, found, strict=True):
+                result: dict[str, Any] = {
+                    "keyphrases": one.keyphrases, "scores": [round(score, 6) for score in one.scores],
+                    "exhausted": one.exhausted, "truncated": one.truncated,
+                }  # fmt: skip
+                if options.get("explain"):
+                    check_time()
+                    result["marks"] = [_mark(seen) for seen in self.generator.explain(text, one.keyphrases)]
+                results.append(result)
         return results
 
 
