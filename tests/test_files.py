@@ -28,6 +28,7 @@ from pusl_eval.files import (
     read_rows,
     write_rows,
 )
+from pusl_eval.files.lines import TOO_LONG
 from pusl_eval.records import read_references
 
 ROWS = [
@@ -187,6 +188,28 @@ def test_a_folder_that_no_run_made_is_left_alone(tmp_path):
 )
 def test_an_empty_field_takes_its_separator_along(template, values, text):
     assert render(template, dict(zip(("title", "body", "more"), values, strict=False))) == text
+
+
+def test_a_parquet_record_has_the_limit_of_a_line(tmp_path):
+    """20 KB of Parquet can hold a text of 600 MB."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    small, large, huge = "a", "b" * (MAX_LINE - 100), "c" * (MAX_LINE + 1)
+    for values, row in (([small, huge, small, large], 2), ([small] * 3 + [large] * 3, 0), ([huge], None)):
+        path = tmp_path / "a.parquet"
+        parquet.write_table(pa.table({"text": values, "n": range(len(values))}), path, compression="zstd")
+        reader = open_reader(path)
+        if row is None:  # the file itself says so: nothing is read
+            with pytest.raises(InputError, match=r"a\.parquet: column 'text': the record is longer than 16 MiB"):
+                list(reader.rows())
+            assert [row for _, row in open_reader(path, names=["n"]).rows()] == [{"n": 0}]
+            continue
+        found = [given if isinstance(given, str) else given["text"] for _, given in reader.rows()]
+        assert found == [TOO_LONG if value is huge else value for value in values]
+        assert reader.read(0, len(values)) == [given for _, given in reader.rows()]
+        if row:
+            with pytest.raises(InputError, match=f"a.parquet:{row}: the record is longer than 16 MiB"):
+                list(read_rows(path))
 
 
 def test_parquet_that_python_cannot_hold(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pusl_eval.errors import InputError
+from pusl_eval.files.lines import MAX_LINE, TOO_LONG
 from pusl_eval.files.reader import Batch, Reader, Record, Row
 from pusl_eval.files.storage import check_input, is_url, open_stored
 
@@ -59,6 +60,16 @@ class ParquetReader(Reader):
         for number, row in enumerate(batch.payload, batch.line):
             yield Record(number, row, json.dumps(row, ensure_ascii=False, default=str))
 
+    def _check_sizes(self, about: Any) -> None:
+        """An InputError if the file says that its values are too long for a record: only reading them is too much."""
+        for group in range(about.num_row_groups):
+            for number in range(about.num_columns):
+                column = about.row_group(group).column(number)
+                if self.names is not None and column.path_in_schema.partition(".")[0] not in self.names:
+                    continue
+                if column.total_uncompressed_size > MAX_LINE * max(1, column.num_values):
+                    raise InputError(f"{self.path}: column {column.path_in_schema!r}: {TOO_LONG}")
+
     def _present(self, file: Any) -> list[str] | None:
         return None if self.names is None else [name for name in self.names if name in file.schema_arrow.names]
 
@@ -77,6 +88,7 @@ class ParquetReader(Reader):
             source = open_stored(self.path) if is_url(self.path) else check_input(self.path)
             # Buffering ahead would hold a whole row group's bytes; a catalog's can be gigabytes.
             with parquet.ParquetFile(source, pre_buffer=False) as file:
+                self._check_sizes(file.metadata)
                 yield file
         except (pyarrow.ArrowException, OSError) as error:
             raise InputError(f"{self.path}: not a readable Parquet file ({str(error).splitlines()[0]})") from None
@@ -84,6 +96,9 @@ class ParquetReader(Reader):
 
 def _to_rows(table: Any) -> list[Row | str]:
     """The rows of an Arrow batch or table. One that Python cannot hold becomes what is wrong with it."""
+    if table.nbytes > MAX_LINE:
+        half = table.num_rows // 2
+        return [*_to_rows(table.slice(0, half)), *_to_rows(table.slice(half))] if half else [TOO_LONG]
     try:
         rows: list[Row | str] = table.to_pylist()
         return rows
