@@ -260,6 +260,25 @@ def test_force_removes_the_files_of_the_earlier_split_only(tmp_path, source):
     assert json.loads((out / "split.json").read_text())["config"]["max_count"] == 3
 
 
+def test_an_input_is_neither_replaced_nor_removed(tmp_path, source):
+    """Splitting the parts of an earlier split again, into the same folder, would lose them."""
+    out = tmp_path / "out"
+    split([source], out, SplitConfig(max_count=3))
+    before = digest(out)
+    for name in ("train.jsonl", max(out.glob("test_count_*")).name):  # one would be replaced, one removed
+        with pytest.raises(InputError, match=f"{name}: is the input file; name another output"):
+            split([out / name], out, SplitConfig(every_count=True, max_count=1), force=True)
+        assert digest(out) == before
+    (out / "split.json").unlink()
+    foreign = digest(out)
+    with pytest.raises(InputError, match=r"train\.jsonl: is the input file"):
+        split([source, out / "train.jsonl"], out, SplitConfig(duplicates="first"), force=True)
+    assert digest(out) == foreign
+    (out / "mine.jsonl").write_bytes(source.read_bytes())
+    split([out / "mine.jsonl"], out, SplitConfig(), force=True)  # an input beside them is fine
+    assert (out / "mine.jsonl").read_bytes() == source.read_bytes()
+
+
 def test_a_foreign_train_file_is_not_overwritten(tmp_path, source):
     out = tmp_path / "out"
     out.mkdir()

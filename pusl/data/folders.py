@@ -5,25 +5,38 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.files import InputError, Journal, check_folder, put_together, same_path, staging_folder, write_json
+from pusl_eval.files import (
+    InputError,
+    Journal,
+    check_apart,
+    check_folder,
+    put_together,
+    same_path,
+    staging_folder,
+    write_json,
+)
 
 
 @contextlib.contextmanager
-def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Iterator[tuple[Path, dict[str, Any]]]:
+def writing_folder(
+    out: str | Path, manifest: str, force: bool = False, inputs: Iterable[str | Path] = ()
+) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Yields (a folder to write into, a dict for the manifest); at the end the files stand in `out`.
 
     The manifest is a JSON file that says how the folder was made and lists its `files`. A new folder
     appears at once, by a rename. Where `out` holds files already, the new ones are moved in one by one: that needs
     `force` if one of them, or the manifest, would be overwritten and is not what a killed run left there. Files
     of the earlier manifest are removed (a test file of an earlier split would hold texts that are in the
-    training file now). Other files are left alone.
+    training file now). Other files are left alone, and none of the `inputs` is replaced or removed.
     """
     out = Path(out)
     _check_folder(out, manifest, force)
+    stale = _listed(out / manifest) if force else set()
+    _check_inputs(out, stale, inputs)
     about: dict[str, Any] = {}
     fixed = out.is_symlink() or same_path(out, ".")  # a rename would replace the link, or fail
     shared = out.exists() and (fixed or any(out.iterdir()))
@@ -32,7 +45,9 @@ def writing_folder(out: str | Path, manifest: str, force: bool = False) -> Itera
         about["files"] = sorted(path.name for path in work.iterdir())
         write_json(work / manifest, about)
         if shared:
-            _move_files(work, out, manifest, force)
+            names = {path.name for path in work.iterdir()}
+            _check_inputs(out, names, inputs)
+            _move_files(work, out, manifest, force, stale - names)
         else:
             os.replace(work, out)  # in one step; an empty folder may be there
 
@@ -43,13 +58,22 @@ def _check_folder(out: Path, manifest: str, force: bool) -> None:
         raise InputError(f"{out}: holds results already ({manifest}); pass --force to overwrite them")
 
 
-def _move_files(work: Path, out: Path, manifest: str, force: bool) -> None:
+def _listed(manifest: Path) -> set[str]:
+    """The files of an earlier run."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return {Path(name).name for name in json.loads(manifest.read_text())["files"]}
+    return set()
+
+
+def _check_inputs(out: Path, names: Iterable[str], inputs: Iterable[str | Path]) -> None:
+    targets = [out / name for name in names]
+    for source in inputs:
+        check_apart(targets, {"input": source})
+
+
+def _move_files(work: Path, out: Path, manifest: str, force: bool, stale: Iterable[str]) -> None:
     names = [path.name for path in work.iterdir()]
-    stale: set[str] = set()
-    if force:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            stale = {Path(name).name for name in json.loads((out / manifest).read_text())["files"]}
-    for name in stale.difference(names):
+    for name in stale:
         with contextlib.suppress(OSError):
             (out / name).unlink()
     # The manifest says "complete", so it comes first here and is moved last.

@@ -70,7 +70,7 @@ def split(
 ) -> dict[str, Any]:
     """Writes the split of the files to the folder `out` and returns what split.json says about it."""
     _check(config)
-    with writing_folder(out, MANIFEST, force) as (work, about):
+    with writing_folder(out, MANIFEST, force, paths) as (work, about):
         notes: dict[str, int] = {}
         rows = _rows(paths, columns, config.duplicates, notes)
         parts = split_by_time(rows, config) if config.by_time else split_uniformly(rows, config)
