@@ -115,7 +115,7 @@ class Connection(HttpToolsProtocol):
             return self.drop("pipelined")
         self._busy()
         super().on_headers_complete()
-        self.cycle.transport = Courteous(self, self.cycle)
+        self.cycle.transport = Courteous(self, self.cycle)  # type: ignore[assignment]
 
     def on_response_complete(self) -> None:
         """An answer is written; the next request may come, or what is left of a body nobody wanted."""
