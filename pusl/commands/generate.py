@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decoding.add_argument("--min-score", type=float, metavar="X", help="leave out keyphrases scored below this")
     decoding.add_argument(
         "--calibrate", metavar="FILE",
-        help="items with keyphrases; from them the scores (and --min-score) become probabilities of being right",
+        help="labeled items, from which the scores (and --min-score) become probabilities of being labeled",
     )  # fmt: skip
     decoding.add_argument(
         "--source", action="append", metavar="NAME=FILE",

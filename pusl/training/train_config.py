@@ -110,7 +110,7 @@ class TrainConfig(Columns):
     workers: int = option(0, "processes that prepare batches", minimum=0)
     pad_multiple: int = option(8, "pad lengths to a multiple of this", minimum=1, maximum=1024)
     report_to: str = option(
-        "none", "where to log: none, tensorboard, wandb, mlflow or what else Hugging Face Trainer knows"
+        "none", "where to log: none, tensorboard, wandb, mlflow or another tracker that Hugging Face Trainer knows"
     )
     push_to_hub: str | None = option(None, "Hub repository (user/model) for the finished model, private if it is new")
     push_public: bool = option(False, "the Hub repository may be public")
