@@ -173,6 +173,11 @@ def test_existing_outputs_need_force(files: Path, tmp_path: Path, capsys: pytest
     (tmp_path / "other" / "precious.txt").write_text("keep")
     assert main([*arguments[:-1], str(tmp_path / "other"), "--force"]) == 2
     assert (tmp_path / "other" / "precious.txt").read_text() == "keep"
+    inside = tmp_path / "m" / "train.jsonl"
+    inside.write_bytes((files / "train.jsonl").read_bytes())
+    capsys.readouterr()
+    assert main(["baseline", "frequency", "--train", str(inside), "--save", str(tmp_path / "m"), "--force"]) == 2
+    assert "would be replaced" in capsys.readouterr().err and inside.exists()
 
 
 def test_damaged_or_other_models_are_refused(files: Path, tmp_path: Path) -> None:

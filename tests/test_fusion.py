@@ -334,6 +334,11 @@ def test_wrong_targets_and_items_are_refused(folder: Path, tmp_path: Path) -> No
         load_checkpoint(folder / "fused")
     assert main(["fuse", "--train", "x", "--update", "y", "--sources", "knn"]) == 2
     assert main(["fuse", "--train", "x", "--out", "y"]) == 2
+    fuse(folder / "train.jsonl", None, ["knn"], tmp_path / "fused")
+    inside = write(tmp_path / "fused" / "train.jsonl", rows(5, 0))
+    with pytest.raises(InputError, match="would be replaced"):
+        fuse(inside, None, ["knn"], tmp_path / "fused", force=True)
+    assert inside.exists()
 
 
 @pytest.mark.slow

@@ -82,6 +82,15 @@ def test_force_with_a_wrong_model_keeps_the_run_that_is_there(files, tmp_path, m
     assert {path.name: path.read_bytes() for path in (tmp_path / "model").iterdir()} == before
 
 
+def test_a_run_does_not_replace_the_model_it_starts_from(files, tmp_path):
+    """Not even with --force: after a kill there would be neither."""
+    (tmp_path / "link").symlink_to(files / "broken")
+    for out in (files / "broken", tmp_path / "link"):
+        with pytest.raises(InputError, match="is the --model folder; name another --out"):
+            train(settings(files, out, model=str(files / "broken"), vocab_size=None), force=True)
+        assert [path.name for path in (files / "broken").iterdir()] == ["config.json"]
+
+
 def test_missing_flags_are_named_before_torch_loads(tmp_path):
     code = (
         "import sys; from pusl.cli import main\n"

@@ -22,6 +22,7 @@ from pusl_eval.files import (
     check_apart,
     check_input,
     check_output,
+    check_outside,
     write_rows,
     written_together,
 )
@@ -64,6 +65,7 @@ def run_baseline(
         check_output(output, force or journal.owns(output))
     if save is not None:
         check_new_folder(save, force or journal.owns(save))
+        check_outside(save, (train, input))
 
     if model_folder is not None:
         model = load_baseline(model_folder, name)

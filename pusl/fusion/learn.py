@@ -40,7 +40,7 @@ from pusl.fusion.sources import (
     TextSource,
 )  # fmt: skip
 from pusl.hub import model_folder
-from pusl_eval.files import InputError, write_json
+from pusl_eval.files import InputError, check_outside, write_json
 from pusl_eval.normalize import normalize
 
 log = logging.getLogger(__name__)
@@ -117,6 +117,7 @@ def fuse(
     """
     specs = parse_sources(sources)
     check_target(out, force)
+    check_outside(out, (train, dev, *(spec.path for spec in specs if spec.kind == PREDICTIONS)))
     items = read_labeled(train, columns)
     if not items:
         raise InputError(f"{train}: no item with keyphrases; fusing needs labeled items")

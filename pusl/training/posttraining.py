@@ -22,7 +22,7 @@ from pusl.checkpoint import load_labels, read_meta
 from pusl.config import option
 from pusl.examples import Example, read_examples, write_examples
 from pusl.hub import model_folder
-from pusl.training.record import RunFolder
+from pusl.training.record import RunFolder, check_base
 from pusl.training.train_config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl_eval.budgets import budget
 from pusl_eval.columns import STANDARD, Columns, ItemFile
@@ -120,6 +120,7 @@ def post_train(
     folder = model_folder(model)
     meta = read_meta(folder)
     RunFolder(out).admit(resume, force)  # a finished run is refused before the slow part
+    check_base(model, out)
     config = dataclasses.replace(
         train_config, model=str(model), paradigm=meta["paradigm"], loss=meta.get("loss"), order=meta.get("order"),
         out=str(out), max_source_length=meta.get("defaults", {}).get("max_source_length", 256),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from typing import Any, TypedDict, cast
 from pusl.checkpoint import META_FILE
 from pusl.environment import git_hash, hardware, versions
 from pusl.training.train_config import TrainConfig
-from pusl_eval.files import InputError, check_folder, file_digest, locked_folder, read_json, write_json
+from pusl_eval.files import InputError, check_folder, file_digest, locked_folder, read_json, same_path, write_json
 
 RESUME_COMMAND = "PUSL_RESUME_COMMAND"  # set by a command that trains in processes of its own, for their hints
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
@@ -212,6 +213,12 @@ def fingerprints(config: TrainConfig) -> dict[str, Any]:
 
 def _fingerprint(path: Path) -> dict[str, Any]:
     return {"path": str(path), "bytes": path.stat().st_size, "sha256": file_digest(path)}
+
+
+def check_base(model: str | Path, out: str | Path) -> None:
+    """An InputError if a run would replace the model that it starts from: a kill would lose both."""
+    if os.path.isdir(model) and same_path(model, out):
+        raise InputError(f"{out}: is the --model folder; name another --out")
 
 
 def check_same(config: TrainConfig, record: RunRecord, out: Path) -> None:

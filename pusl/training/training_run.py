@@ -39,7 +39,7 @@ from pusl.training.data import PreparedData, is_prepared, prepare
 from pusl.training.dev_scores import DevSet, metadata
 from pusl.training.modelcard import write_card
 from pusl.training.objective import with_loss, without_loss
-from pusl.training.record import RunFolder, RunRecord, check_complete, check_same, new_record
+from pusl.training.record import RunFolder, RunRecord, check_base, check_complete, check_same, new_record
 from pusl.training.sampled_softmax import SampledSoftmax
 from pusl.training.train_config import TrainConfig, resolve
 from pusl.training.trainer import Checkpoints, KeyphraseTrainer, Progress, StopSignal, TrainingError, is_stale
@@ -84,6 +84,7 @@ def train(
     state = PartialState(cpu=device == "cpu")  # without a GPU only this makes it distributed
     folder = RunFolder(str(config.out))
     record = folder.admit(resume, force)
+    check_base(config.model, folder.path)
     if record is not None:
         check_same(config, record, folder.path)
         if record["status"] == "finished":

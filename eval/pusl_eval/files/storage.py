@@ -76,6 +76,14 @@ def check_apart(outputs: Iterable[str | Path], inputs: Mapping[str, str | Path |
                 raise InputError(f"{shown(path)}: is the {flag} file; name another output")
 
 
+def check_outside(folder: str | Path, inputs: Iterable[str | Path | None]) -> None:
+    """An InputError if an input stands in a folder that will be replaced as a whole."""
+    whole = os.path.realpath(folder)
+    for source in inputs:
+        if source is not None and os.path.realpath(source).startswith(os.path.join(whole, "")):
+            raise InputError(f"{shown(source)}: stands in {shown(folder)}, which would be replaced; move it elsewhere")
+
+
 def check_input(path: str | Path) -> Path:
     """The path if it is a readable local file, else an InputError that says what it is instead."""
     path = Path(path)
