@@ -7,6 +7,7 @@ import torch
 from decoding_models import checkpoint, documents
 
 from pusl import KeyphraseGenerator
+from pusl.decoding import search
 from pusl.decoding.cpu.linear import PRECISIONS, make_linear
 
 pytestmark = pytest.mark.slow  # every strategy at several batch sizes
@@ -55,6 +56,23 @@ def test_batches_change_nothing_in_other_paradigms(paradigm):
     generator = KeyphraseGenerator(checkpoint(paradigm))
     expected = generator.generate(texts, 4, batch_size=32)
     assert generator.generate(texts, 4, batch_size=2) == expected
+
+
+def test_a_wide_search_takes_fewer_items_at_a_time(monkeypatch):
+    """64 items with 100 beams over 32,000 tokens took 7 GB."""
+    texts, beams, taken = documents(6, seed=8), 24, []
+    generator = KeyphraseGenerator(checkpoint("pusl"))
+    expected = generator.generate(texts, 4, num_beams=beams)
+
+    class Counted(search.Pool):
+        def __init__(self, engine, slots, chain=False):
+            taken.append(slots)
+            super().__init__(engine, slots, chain)
+
+    monkeypatch.setattr(search, "Pool", Counted)
+    monkeypatch.setattr(search, "LOGITS", 2 * beams * generator.engine.vocab_size)
+    assert generator.generate(texts, 4, num_beams=beams) == expected
+    assert taken and max(taken) == 2
 
 
 @pytest.mark.parametrize("way", ["beam", "repeats"])

@@ -23,7 +23,7 @@ import torch
 
 from pusl.decoding import arguments
 from pusl.decoding.calibration import Calibration
-from pusl.decoding.cpu.engine import Engine, Pool, padded
+from pusl.decoding.cpu.engine import LOGITS, Engine, Pool, padded
 from pusl.decoding.device.device_engine import DeviceEngine
 from pusl.tokenizer import encode_keyphrases, encode_texts
 from pusl_eval.files import InputError
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pusl.decoding.generator import KeyphraseGenerator
 
 COLUMNS = 16  # tokens of an item fed at once; fixed, so that the shape of its products is its own affair
-LOGITS = 1 << 26  # held at once
 
 
 @dataclass

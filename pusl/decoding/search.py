@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pusl.decoding.cpu.engine import Engine, Pool, padded
+from pusl.decoding.cpu.engine import LOGITS, Engine, Pool, padded
 from pusl.decoding.plans import Plan
 from pusl.decoding.rules import Phrase, Rules, check_numbers
 
-CANDIDATES = 1 << 22  # continuations compared at once: a very wide search takes fewer items at a time
+CANDIDATES = 1 << 22  # continuations compared at once, as LOGITS
 
 
 class Constraint(Protocol):
@@ -55,7 +55,8 @@ def search_phrases(
     """
     queue = sorted(range(len(texts)), key=lambda i: (len(texts[i]), i))  # the longest are popped first
     plans = [plan(i) for i in range(len(texts))]
-    pool = Pool(engine, max(1, min(slots, len(texts), CANDIDATES // (2 * beams * beams))))
+    most = min(CANDIDATES // (2 * beams * beams), LOGITS // (beams * engine.vocab_size))
+    pool = Pool(engine, max(1, min(slots, len(texts), most)))
     run = _Beams(engine, pool, rules, plans, beams, constraint, known)
     while queue or run.items:
         free = pool.slots - len(run.items)

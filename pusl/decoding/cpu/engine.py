@@ -32,6 +32,7 @@ HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly
 LENGTH_MULTIPLE = 16
 ATTENTION_CHUNK = 1 << 20  # attention scores held at once in the encoder, so that they stay in cache
 ENCODER_CHUNK = 1536  # tokens encoded at once, for the same reason
+LOGITS = 1 << 26  # logits of one step: a wide search, or a large vocabulary, takes fewer items at a time
 
 
 def padded(length: int, multiple: int = LENGTH_MULTIPLE) -> int:
