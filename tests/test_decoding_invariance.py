@@ -58,6 +58,20 @@ def test_batches_change_nothing_in_other_paradigms(paradigm):
     assert generator.generate(texts, 4, batch_size=2) == expected
 
 
+@pytest.mark.parametrize("paradigm", ["pusl", "one2one"])
+def test_longer_neighbors_change_nothing(paradigm):
+    """A library may add up long rows in parts whose size depends on the longest text of the batch."""
+    texts = [" ".join(documents(40, seed=seed)[: 3 * seed]) for seed in range(5, 13)]
+    generator = KeyphraseGenerator(checkpoint(paradigm))
+    generator.max_source_length = 1024
+    lengths = [len(ids) for ids in generator.tokenizer(texts)["input_ids"]]
+    assert min(lengths) < 256 < max(lengths) < 1024
+    expected = generator.generate(texts, 40)
+    for text, one in zip(texts, expected, strict=True):
+        assert generator.generate([text], 40) == [one]
+    assert generator.generate(texts, 40, batch_size=3) == expected
+
+
 def test_a_wide_search_takes_fewer_items_at_a_time(monkeypatch):
     """64 items with 100 beams over 32,000 tokens took 7 GB."""
     texts, beams, taken = documents(6, seed=8), 24, []

@@ -25,7 +25,7 @@ from transformers.activations import ACT2FN
 
 from pusl.checkpoint import scales_output
 from pusl.decoding.cpu.kernels import attend, load_kernels, masked_softmax
-from pusl.decoding.cpu.linear import ROW_MULTIPLE, Linear, make_linear
+from pusl.decoding.cpu.linear import ROW_MULTIPLE, Linear, make_linear, weighted_sum
 from pusl.decoding.deadline import check_time
 
 HIDDEN = -1e30  # added to the score of what must not be seen; exp gives exactly 0
@@ -372,7 +372,7 @@ class Engine:
         """Attention of every item's query grid over its keys. (n*Q, HD) -> (n*Q, HD)"""
         queries = grid.view(n, q, self.heads, self.d_kv).transpose(1, 2).reshape(n * self.heads, q, self.d_kv)
         k, v = keys_values.flatten(1, 2)  # (nH, T, D)
-        mixed: Tensor = torch.baddbmm(bias, queries, k.transpose(1, 2)).softmax(-1) @ v  # (nH, Q, D)
+        mixed = weighted_sum(torch.baddbmm(bias, queries, k.transpose(1, 2)).softmax(-1), v)  # (nH, Q, D)
         return mixed.view(n, self.heads, q, self.d_kv).transpose(1, 2).reshape(n * q, -1)
 
 

@@ -3,7 +3,8 @@
 One rule for every product: a row's result must not depend on the other rows of its batch, or an item
 would get other keyphrases in another batch. In multiples of eight rows torch's own fp32 product and
 oneDNN's prepacked one keep this rule at any number of threads (a test checks the machine it runs on).
-The int8 product adds integers, which is exact, and scales its activations row by row.
+The int8 product adds integers, which is exact, and scales its activations row by row. Attention adds up
+as many entries as the longest text of the batch has, so `weighted_sum` takes them in parts of one size.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pusl_eval.files import InputError
 PRECISIONS = ("fp32", "int8")
 ROW_MULTIPLE = 8  # callers pad their rows to this: fewer rows may take another path through the library
 LARGEST_7BIT_WEIGHT = 63
+ENTRIES = 128  # a library adds up more of them in parts whose size depends on their number
 PREPACKED_FROM = 1 << 23  # weights: repacking a layer in every product is cheap, repacking a vocabulary is not
 
 
@@ -160,6 +162,20 @@ def make_linear(precision: str, device: torch.device) -> Callable[..., Linear]:
             f"set {ONEDNN_LIMIT}=AVX512_CORE_FP16, or call pusl.process.prepare_process() before any product"
         )
     return QuantizedLinear if precision == "int8" else Linear
+
+
+def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """`weights @ values`, to the same bits however many entries of weight 0 follow. (B, Q, T), (B, T, D) -> (B, Q, D)
+
+    >>> weights, values = torch.rand(2, 3, 300), torch.rand(2, 300, 64)
+    >>> torch.equal(weighted_sum(weights, values), weighted_sum(F.pad(weights, (0, 50)), F.pad(values, (0, 0, 0, 50))))
+    True
+    """
+    total: Tensor = weights[..., :ENTRIES] @ values[:, :ENTRIES]
+    for start in range(ENTRIES, values.shape[1], ENTRIES):
+        part = slice(start, start + ENTRIES)
+        total.baddbmm_(weights[..., part], values[:, part])
+    return total
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
