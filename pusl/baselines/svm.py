@@ -47,8 +47,8 @@ class SvmConfig(TfidfConfig):
 
 
 class Svm(Baseline):
-    """One linear SVM per label. Scores are calibrated probabilities: sigmoid(a·margin + b), one a and b for all
-    labels (Platt), so the ranking is that of the margins.
+    """Scores are calibrated probabilities: sigmoid(a·margin + b), with one a and b for all labels (Platt). So the
+    ranking is that of the margins.
     """
 
     Config = SvmConfig

@@ -6,7 +6,7 @@ from $OPENAI_API_KEY (see --key-variable) and never stored.
 Three scores are printed, with 95% intervals, for all items and by group:
   G    share of the keyphrases that were judged relevant
   Uni  share that is in the universe, a list of real queries or labels
-  Rel  share of which both is true
+  Rel  share that is both relevant and in the universe
 
 OUTPUT gets one line per item with its verdicts. The scores go to a file of the same name with the suffix
 .summary.json. Every answer is stored in llm_answers.sqlite next to OUTPUT. So a killed run continues, and a
