@@ -34,7 +34,8 @@ def markdown(section: str) -> str:
     rows = ["| name | meaning | definition | better |", "|---|---|---|---|"]
     for metric in REGISTRY:
         if metric.section == section:
-            cells = (_names(metric), _meaning(metric), metric.formula, ARROWS.get(metric.better, "–"))
+            meaning = re.sub(r"(?<![\w`-])(--[a-z-]+|pusl judge)", r"`\1`", _meaning(metric))  # so that they stay whole
+            cells = (_names(metric), meaning, metric.formula, ARROWS.get(metric.better, "–"))
             rows.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
