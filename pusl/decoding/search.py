@@ -22,7 +22,7 @@ from pusl.decoding.cpu.engine import LOGITS, Engine, Pool, padded
 from pusl.decoding.plans import Plan
 from pusl.decoding.rules import Phrase, Rules, check_numbers
 
-CANDIDATES = 1 << 22  # continuations compared at once, as LOGITS
+CANDIDATES = 1 << 22  # continuations compared at once; like LOGITS, it bounds the items of a wide search
 
 
 class Constraint(Protocol):
