@@ -38,6 +38,18 @@ def test_a_training_item_does_not_see_its_own_labels(tmp_path: Path) -> None:
     assert run_here(STUDIES / "related.py", str(tmp_path / "none"), "--out", str(tmp_path / "x")).returncode == 2
 
 
+def test_new_labels_are_weighed_against_what_stands_in_their_place() -> None:
+    with mock.patch("sys.path", [str(STUDIES), *sys.path]):
+        study = runpy.run_path(str(STUDIES / "fusion.py"))
+    items = [("a", "drone", ["New right", "old", "kept"]), ("b", "hose", ["old"])]
+    alone = {"a": ["new right", "new wrong", "kept", "too late"], "b": ["old", "x"]}
+    fused = {"a": ["KEPT", "old", "old wrong"], "b": ["old", "x"]}
+    found = study["left_out"](items, alone, fused, {"old": 0, "old wrong": 1}, 3)
+    assert found == {"new, left out": [2, 1], "instead of them": [2, 1]}
+    assert study["unseen"](items, alone, {"old": 0}, 3) == 2, "new right and kept"
+    assert study["unseen"](items, fused, {"old": 0}, 3) == 1
+
+
 def test_items_with_many_labels_get_as_many_candidates(tmp_path: Path) -> None:
     many = [f"label {number}" for number in range(30)]
     train = [row(f"t{number}", f"drone number {number}", many[number]) for number in range(30)]

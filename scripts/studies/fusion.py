@@ -133,13 +133,32 @@ def shown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def right_ones(item: LabeledItem, phrases: Sequence[str]) -> int:
+    """How many of the phrases the item has."""
+    return len(set(map(normalize, phrases)) & set(map(normalize, item[2])))
+
+
 def unseen(items: Sequence[LabeledItem], predictions: Predictions, memory: Mapping[str, int], k: int) -> int:
     """Right keyphrases among the first k that no training item has."""
-    return sum(
-        normalize(phrase) not in memory and normalize(phrase) in set(map(normalize, item[2]))
-        for item in items
-        for phrase in predictions[item[0]][:k]
-    )
+    return sum(right_ones(item, [p for p in predictions[item[0]][:k] if normalize(p) not in memory]) for item in items)
+
+
+def left_out(
+    items: Sequence[LabeledItem], alone: Predictions, fused: Predictions, memory: Mapping[str, int], k: int
+) -> dict[str, list[int]]:
+    """New phrases among a source's first k that the fused first k lack, and the last phrases that stand there instead.
+
+    Each as [how many, how many of them are right]: whether fusing does well to leave the new ones out.
+    """
+    counts = {"new, left out": [0, 0], "instead of them": [0, 0]}
+    for item in items:
+        given = fused[item[0]][:k]
+        taken = set(map(normalize, given))
+        lost = [p for p in alone[item[0]][:k] if normalize(p) not in memory and normalize(p) not in taken]
+        for name, phrases in zip(counts, (lost, given[len(given) - len(lost) :]), strict=True):
+            counts[name][0] += len(phrases)
+            counts[name][1] += right_ones(item, phrases)
+    return counts
 
 
 def told_half(items: Sequence[LabeledItem], share: float = 0.2) -> tuple[list[LabeledItem], list[list[str]]]:
@@ -219,6 +238,7 @@ def main() -> None:
     print(shown(result), flush=True)
     memory = model.memory.forms
     result["unseen labels found"] = {n: unseen(test, p, memory, k) for n, p in {"fused": fused, **systems}.items()}
+    result["new labels of PUSL"] = left_out(test, systems["pusl"], fused, memory, k)
     features, right, _ = training_rows(pools, [item[2] for item in test])
     scores = model.ranker.log_odds(features)
     result["gap of the scores"] = reliability(pools, right, scores, k, 0)
@@ -226,9 +246,8 @@ def main() -> None:
     best = np.concatenate([np.argsort(np.argsort(-scores[a:b], kind="stable")) < k for a, b in spans(pools)])
     result["gap as served"] = served_gap(chances[best], right[best])
     result["items a second"] = round(len(test) / seconds, 1)
-    print(
-        result["unseen labels found"], "gap", result["gap as served"], "items/s", result["items a second"], flush=True
-    )
+    for name in ("unseen labels found", "new labels of PUSL", "gap as served", "items a second"):
+        print(name, result[name], flush=True)
     if args.told:
         rest, known = told_half(test)
         generator = next(source for source in model.sources if isinstance(source, GeneratorSource)).generator
