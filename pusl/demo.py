@@ -41,7 +41,7 @@ class DemoConfig:
     """Options of the demo. docs/results says how the defaults were chosen."""
 
     items: int = option(
-        9000, "items of the simulated catalog; 500, but at most a quarter, are for dev, and as many for test",
+        9000, "items of the simulated catalog; dev and test get 500 of them each, but at most a quarter",
         minimum=400,
     )  # fmt: skip
     epochs: float = option(4.0, "passes over the training items, for both models", minimum=0.01)

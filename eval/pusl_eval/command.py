@@ -71,8 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: jpv with --train)",
     )
     add("--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
-        help="its numbers: a b (jpv, default 0.55 1.5), beta gamma (power), c d e f g h (richards)")  # fmt: skip
-    add("--unbiased", metavar="FILE", help="items whose labels were not left to chance: gives `direct` "
+        help="numbers of the propensity model: a=0.55 b=1.5 (jpv, the default), beta and gamma (power), "
+        "c to h (richards)")  # fmt: skip
+    add("--unbiased", metavar="FILE", help="items whose labels were not left to chance; they give the `direct` "
         "propensities, and the numbers of jpv, power or richards are fitted to them")  # fmt: skip
     add("--control-probability", type=float, default=1.0, metavar="P",
         help="probability with which a right label of the unbiased file was kept (default: 1)")  # fmt: skip

@@ -44,10 +44,12 @@ class AttentionConfig:
     label_layer: bool = option(True, "word-label: one last layer per label instead of a shared one")
     vocabulary: int = option(30_000, "size of the vocabulary, in words", minimum=10)
     seed: int = option(0, SEED, minimum=0)
-    encoder: str = option("", "pretrained encoder to start from: a hub id or a folder (BERT, T5, a PUSL model, ...)")
-    encoder_layers: int = option(0, "layers of the pretrained encoder to keep, from below; 0 = all", minimum=0)
+    encoder: str = option("", "pretrained encoder to start from: a Hub id or a folder (BERT, T5, a PUSL model, ...)")
+    encoder_layers: int = option(0, "lowest layers of the pretrained encoder to keep; 0 = all", minimum=0)
     encoder_rate: float = option(1e-4, "learning rate of the pretrained encoder's last layer", minimum=0, maximum=1e6)
-    layer_decay: float = option(0.9, "discriminative rates: each layer below has this times the rate above", minimum=0)
+    layer_decay: float = option(
+        0.9, "discriminative rates: each layer learns at this times the rate of the layer above", minimum=0
+    )
     warmup: float = option(
         0.1, "slanted rates: share of the steps in which a pretrained encoder's rates rise", minimum=0
     )
@@ -255,22 +257,20 @@ def negative_rates(shares: np.ndarray, config: AttentionConfig, total: int) -> n
 
 
 class WordLabel(_Neural):
-    """Transformer with word-label attention, from scratch or from a pretrained encoder (--encoder). Scores are sigmoid
-    outputs (probabilities).
-    """
+    """Trained from scratch, or from a pretrained encoder (--encoder). Scores are sigmoid outputs (probabilities)."""
 
     net_name = "WordLabelNet"
 
 
 class DocVec(_Neural):
-    """A Transformer that turns a text into one vector. Scores are sigmoid outputs (probabilities)."""
+    """Scores are sigmoid outputs (probabilities)."""
 
     net_name = "DocVecNet"
 
 
 class AttentionXml(_Neural):
-    """A BiLSTM with word-label attention: AttentionXML's network over all labels, without its label tree and ensemble.
-    Scores are sigmoid outputs (probabilities).
+    """AttentionXML's network over all labels, without its label tree and ensemble. Scores are sigmoid outputs
+    (probabilities).
     """
 
     Config = AttentionXmlConfig

@@ -225,7 +225,7 @@ def _pack(left: np.ndarray, at: np.ndarray, parts: list, matrix: sparse.csr_matr
 
 
 class FastXml(Baseline):
-    """A forest of nDCG-optimizing trees. Score of a label = its mean share in the leaves an item falls into."""
+    """Score of a label = its mean share in the leaves an item falls into."""
 
     Config = FastXmlConfig
 

@@ -48,7 +48,7 @@ class LogisticConfig(TfidfConfig):
     propensity_b: float = option(1.5, "b of the jpv propensity model", minimum=0)
     propensity_parameters: str = option("", "the propensity model's parameters: beta=2 gamma=0.4 (power)")
     unbiased: str | None = option(
-        None, "file of items with complete labels: fits jpv, power and richards; gives direct"
+        None, "items with complete labels: the numbers of jpv, power or richards are fitted to them; they give direct"
     )
     hierarchy: str | None = option(None, "file with `label TAB parent` lines, for --propensity hierarchy")
     pejl_labels: int = option(100, "pejl: labels whose propensity is learned from their own items", minimum=3)

@@ -35,7 +35,7 @@ class PltConfig(TfidfConfig):
     propensity_a: float = option(0.55, "a of the jpv propensity model", minimum=0)
     propensity_b: float = option(1.5, "b of the jpv propensity model", minimum=0)
     coverage_beta: float | None = option(
-        None, "COV-PLT: choose labels that earlier items lack, by (f + BETA) * probability (0 = coverage alone)"
+        None, "COV-PLT: choose labels that earlier items lack, like `pusl rerank` with this --beta; 0 = coverage alone"
     )
     cost: float = option(10.0, "liblinear's C of the node classifiers", minimum=1e-6)
     prune: float = option(0.1, "node weights smaller than this are dropped", minimum=0)

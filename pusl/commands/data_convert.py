@@ -7,8 +7,9 @@ Sources (--format):
   log            rows of item id, text, query and count, which are added up
   hf             a dataset folder, or a dataset of the Hugging Face Hub
   predictions    what `pusl generate` writes
-  xmc            trn.json(.gz) of the XMC repository, lbl.json(.gz) beside it
-  libsvm         label file `l1,l2 f:v ...` or `l:v ...`, --texts and --labels
+  xmc            trn.json(.gz) of the XMC repository, with lbl.json(.gz) beside it
+  libsvm         a label file, `l1,l2 f:v ...` or `l:v ...`, with --texts and
+                 --labels
   annif          a corpus of Annif: TSV, CSV, JSONL, or a folder of texts
   label-studio   an export of Label Studio, JSON or JSON-MIN
   elasticsearch  bulk NDJSON of Elasticsearch or OpenSearch

@@ -1,15 +1,15 @@
-"""Split files into train, dev and test. A text is never in two of them.
+"""Splits files into train, dev and test. A text is never in two of them.
 
 Rows with the same text become one item, with all their keyphrases and the sums of their counts. The
 folder gets:
-  train.jsonl        to learn from; dev.jsonl and test.jsonl are held out
-  test_narrow.jsonl  test items with at most 2μ keyphrases; test_diverse.jsonl: those with more
-  test_count_N       test items with N keyphrases
-  unlabeled.jsonl    items without keyphrases
-  split.json         what was done
+  train.jsonl         to learn from; dev.jsonl and test.jsonl are held out
+  test_narrow.jsonl   test items with at most 2μ keyphrases; test_diverse.jsonl: those with more
+  test_count_N.jsonl  test items with N keyphrases
+  unlabeled.jsonl     items without keyphrases
+  split.json          what was done
 
 With --by-time, the folder also gets:
-  future_unseen.jsonl   later texts that are new; test.jsonl is the same
+  future_unseen.jsonl   later texts that are not in train.jsonl; test.jsonl is the same
   future_seen.jsonl     later rows whose text is in train.jsonl
   uniform_unseen.jsonl  texts from the time of train.jsonl that are not in it
 

@@ -1,6 +1,6 @@
-"""Describe example files: labels per item, rare labels, hot and rare items, overlap.
+"""Describes example files: labels per item, rare labels, hot and rare items, overlap.
 
-Three numbers say how uneven the labels are (n_j is the number of items with label j, n that of all items):
+Three numbers say how uneven the labels are (n_j is the number of items with label j, and n the number of all items):
   min IR   for the rarest label, items with it divided by items without it: n_j / (n - n_j)
   ILIR     the most frequent label's items divided by the rarest label's: max n_j / min n_j
   Pos-80%  the smallest share of the labels that makes up 80% of all occurrences

@@ -1,9 +1,10 @@
 """The whole job on a simulated shop catalog, in a few minutes and without downloads.
 
-Simulates a shop whose labels are incomplete. Trains two models from scratch: One2Seq, which learns when
-to stop, and PUSL, which does not. Fuses PUSL with the labels of similar items and the words of the text.
-Then it asks each for 2μ keyphrases per test item, twice the mean number of labels. It scores them against
-the observed labels and against the complete ones, which only a simulation knows. The report is one HTML page.
+It simulates a shop whose labels are incomplete. It trains two models from scratch: One2Seq, which learns
+when to stop, and PUSL, which does not. It fuses PUSL with the labels of similar items and the words of the
+text. Then it asks each system for 2μ keyphrases per test item, twice the mean number of labels. It scores
+them against the observed labels and against the complete ones, which only a simulation knows. The report is
+one HTML page.
 
 example:
   pusl demo --out pusl-demo

@@ -19,8 +19,8 @@ from pusl_eval.command import score
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `pusl-eval`, and what needs more than numpy."""
     add_shared_arguments(parser)
-    parser.add_argument("--dataset", metavar="DIR", help="also save the scores for `datasets.load_from_disk`: one row "
-                        "per system, group and metric")  # fmt: skip
+    parser.add_argument("--dataset", metavar="DIR", help="also save the scores as a Hugging Face dataset: one row per "
+                        "system, group and metric")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> None:

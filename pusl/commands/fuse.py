@@ -2,7 +2,7 @@
 
 Sources (--sources):
   NAME=DIR    a trained model or a saved baseline; NAME=user/model: a model on the Hub
-  knn         similar items; any other name of `pusl baseline` also works, and is trained here
+  knn         similar items; any other method of `pusl baseline` also works, and is trained here
   text        phrases of the text that are known labels
   NAME=FILE   predictions made elsewhere
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--update", metavar="DIR", help="add the items of --train as neighbors to this fused model; nothing is trained"
     )
     parser.add_argument(
-        "--depth", type=integer(1), metavar="N", help="candidates per source (default: 3μ, but 15 to 50)"
+        "--depth", type=integer(1), metavar="N", help="candidates per source (default: 3μ, at least 15, at most 50)"
     )
     parser.add_argument(
         "--dev-items",

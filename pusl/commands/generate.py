@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--llm", metavar="NAME", help="ask this language model instead of a trained one")
     files.add_argument("--input", required=True, metavar="FILE", help="the catalog: .jsonl(.gz), .parquet, .csv, .tsv")
     files.add_argument("--output", required=True, metavar="FILE", help="predictions: .jsonl(.gz), .parquet, .csv, .tsv")
-    files.add_argument("--dataset", metavar="DIR", help="also save the predictions for `datasets.load_from_disk`")
+    files.add_argument("--dataset", metavar="DIR", help="also save the predictions as a Hugging Face dataset")
     add_force(files)
     files.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")
     add_columns(parser, skip=OTHER_COLUMNS)
@@ -75,11 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decoding.add_argument("--min-score", type=float, metavar="X", help="leave out keyphrases scored below this")
     decoding.add_argument(
         "--calibrate", metavar="FILE",
-        help="labeled items, from which the scores (and --min-score) become probabilities of being labeled",
+        help="labeled items; with them, scores (and --min-score) become probabilities that a phrase is labeled",
     )  # fmt: skip
     decoding.add_argument(
         "--source", action="append", metavar="NAME=FILE",
-        help="predictions for these items from a source of a fused model that runs elsewhere",
+        help="predictions for these items by a source of the fused model that runs elsewhere",
     )  # fmt: skip
     decoding.add_argument("--num-beams", type=integer(1), metavar="N", help="beam width (default: by strategy)")
     decoding.add_argument(
@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     decoding.add_argument(
         "--explain",
         action="store_true",
-        help="say for each keyphrase whether it is in the text, in training, in the universe",
+        help="say for each keyphrase whether it is in the text, in the training labels, in the universe",
     )
     speed = parser.add_argument_group("speed")
     add_speed(speed)

@@ -28,7 +28,7 @@ examples:
 With several systems, each system's verdicts go to a file of its own, named OUTPUT with the system's name in it.
 The summary holds the scores of all.
 
-For Azure: --base-url https://NAME.openai.azure.com/openai/v1 --model DEPLOYMENT --key-variable AZURE_OPENAI_API_KEY
+For Azure: `--base-url https://NAME.openai.azure.com/openai/v1 --model DEPLOYMENT --key-variable AZURE_OPENAI_API_KEY`
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--output", required=True, metavar="FILE", help="verdicts, one line per item")
     add("--summary", metavar="FILE", help="scores as JSON (default: OUTPUT with the suffix .summary.json)")
     add("--universe", metavar="FILE", help="real queries or labels, one per line, for Uni and Rel")
-    add("--train", metavar="FILE", help="training items, for μ and the narrow and diverse parts")
+    add(
+        "--train", metavar="FILE",
+        help="training items, for μ and the scores of narrow items (at most 2μ keyphrases) and diverse ones (more)",
+    )  # fmt: skip
     add("--gold", metavar="FILE", help="human verdicts; prints how far the judge agrees with them")
     add("--human-only", action="store_true", help="score the verdicts of --gold alone; no endpoint is asked")
     add("--cache", metavar="FILE", help="stored answers (default: llm_answers.sqlite next to OUTPUT)")
@@ -67,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = what.add_argument
     add_cuts(what, " (default: all)", type=_cut, default=[])
     add("--sample", type=integer(1), metavar="N", help="judge N random items only (default: all)")
-    add("--sample-per-group", action="store_true", help="judge --sample items of each group instead of in all")
+    add("--sample-per-group", action="store_true", help="judge --sample items of each group, not of all together")
     add_seed(what)
     add("--per-request", type=integer(1), default=10, metavar="N", help="keyphrases in one request (default: 10)")
     add(

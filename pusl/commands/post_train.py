@@ -23,15 +23,26 @@ from typing import Any
 
 from pusl.commands.push import settle_labels
 from pusl.commands.shared_flags import add_force, add_threads
-from pusl.config import add_flags, build
+from pusl.config import add_flags, build, option
 from pusl.training.posttraining import Selection
-from pusl.training.train_config import TrainConfig
+from pusl.training.train_config import OPTIMIZERS, TrainConfig
 from pusl_eval.files import InputError
 
 INHERITED = (
     "paradigm", "model", "train", "out", "loss", "order", "restart", "learn_bok", "max_source_length", "vocab_size",
     "mu",
 )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class SecondTraining(TrainConfig):
+    """The flags of `pusl train`, three of them with other defaults."""
+
+    epochs: float = option(3.0, "passes over the selected items", minimum=0.0001)  # paper
+    optimizer: str | None = option(None, "muon or adamw (default: that of the first training)", OPTIMIZERS)
+    lr: float | None = option(
+        None, "peak learning rate (default: half that of the first training, if the optimizer is the same)", minimum=0.0
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,10 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the new model")
     parser.add_argument("--resume", action="store_true", help="continue the unfinished run in --out")
     add_force(parser)
-    parser.add_argument("--generate-workers", type=int, metavar="N", help="processes for the synthetic part")
+    parser.add_argument(
+        "--generate-workers", type=int, metavar="N",
+        help="processes that complete the synthetic items (default: by cores and memory, or one per GPU)",
+    )  # fmt: skip
     add_threads(parser)
     add_flags(parser.add_argument_group("selection"), Selection)
-    add_flags(parser.add_argument_group("training"), TrainConfig, skip=INHERITED)
+    add_flags(parser.add_argument_group("training"), SecondTraining, skip=INHERITED)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from pusl.training import TrainingError
     from pusl.training.posttraining import post_train
 
-    given = {"epochs": 3.0, **vars(args)}  # paper: 3 epochs
+    given = {"epochs": SecondTraining.epochs, **vars(args)}
     names = {field.name for field in dataclasses.fields(TrainConfig)} - set(INHERITED) | {"train"}
     config = build(TrainConfig, {name: value for name, value in given.items() if name in names})
     config = settle_labels(config)

@@ -1,4 +1,6 @@
-"""Writes one HTML page that compares systems: scores with intervals, charts, examples. It loads nothing else.
+"""Writes one HTML page that compares systems: scores with intervals, charts, examples.
+
+The page loads nothing from other servers.
 
 example:
   pusl report --references test.jsonl --predictions PUSL=pusl.jsonl --predictions One2Seq=one2seq.jsonl \\

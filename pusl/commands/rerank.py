@@ -1,7 +1,7 @@
 """Chooses k keyphrases per item from scored predictions, with the whole catalog in view.
 
 examples:
-  pusl generate --model DIR --input items.jsonl --output wide.jsonl -k 50
+  pusl generate --model models/pusl --input items.jsonl --output wide.jsonl -k 50
   pusl rerank --predictions wide.jsonl --output covered.jsonl --objective coverage --beta 0.25 -k 10
 
 The predictions should hold more than k keyphrases per item. Scores are probabilities or log-probabilities.
@@ -9,8 +9,8 @@ The predictions should hold more than k keyphrases per item. Scores are probabil
 Objectives (--objective):
   coverage    as many different right phrases in the catalog as possible. Each item in turn gets the k phrases
               with the largest (f + beta) * score; f is the probability that no earlier item has the phrase
-              right. With a large --beta, the best k as before. Instead of --beta, say what to reach with
-              --min-precision, --precision-weight or --harmonic; they trust the scores.
+              right. A large --beta leaves the best k as they were. Instead of --beta, you can set a goal with
+              --min-precision, --precision-weight or --harmonic; these take the scores for true probabilities.
   propensity  the k phrases with the largest score / propensity, which favors rare labels (needs --train)
   brs         k at random from the best bound * k; the same id and seed give the same phrases
 """
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--min-precision",
         type=float,
         metavar="A",
-        help="coverage: as much as possible with an expected P@k of at least A",
+        help="coverage: the most coverage with an expected P@k of at least A",
     )
     parser.add_argument(
         "--precision-weight", type=float, metavar="W", help="coverage: maximize W * P@k + (1 - W) * coverage"

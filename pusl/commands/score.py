@@ -1,6 +1,6 @@
 """Scores given phrases for given items: which of these candidates fit?
 
-Candidates are one list for all items (one phrase a line), or records with an `id` and a list `candidates` or
+Candidates are one list for all items (one phrase per line), or records with an `id` and a list `candidates` or
 `keyphrases` (a predictions file will do). The output holds each item's candidates, best first; `scores` are
 log-probabilities, the same that `pusl generate` gives. Work is kept in OUTPUT.parts/ until the output is
 complete, so the same command resumes after a crash.
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, metavar="FILE", help="scores: .jsonl(.gz), .parquet, .csv, .tsv")
     parser.add_argument(
         "--calibrate", metavar="FILE",
-        help="items with keyphrases; from them, each phrase also gets a probability of being right",
+        help="labeled items; with them, each phrase also gets the probability that it is labeled",
     )  # fmt: skip
     add_force(parser)
     parser.add_argument("--strict", action="store_true", help="check all lines first and stop at the first bad one")

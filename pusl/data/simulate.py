@@ -53,10 +53,12 @@ class SimulateConfig:
     max_interactions: int = option(5_000, "most interactions of one item", minimum=1)
     concentration: float = option(
         2.2,
-        "how much buyers agree on an item's queries (Zipf exponent): 0: all alike; high: mostly the first ones",
+        "how much buyers agree on an item's queries (Zipf exponent); at 0 all are equally common",
         minimum=0,
     )
-    richness: float = option(0.7, "how far popular items have more attributes, as a correlation from 0 to 1", minimum=0)
+    richness: float = option(
+        0.7, "how strongly the number of attributes follows popularity: a correlation from 0 to 1", minimum=0
+    )
     noise: float = option(0.02, "share of interactions that are mistakes: the query of another item", minimum=0)
     new_entities: float = option(0.2, "share of test items whose brand and model occur in no earlier item", minimum=0)
     types: int | None = option(None, "product types in the shop (default: all)", minimum=1)

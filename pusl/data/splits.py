@@ -40,7 +40,7 @@ class SplitConfig:
     test: float = option(0.1, "test items: a share of all items (below 1) or their number", minimum=0)
     by_time: bool = option(False, "split by time, not at random: test items are later than train and dev")
     cutoff: str | None = option(
-        None, "with --by-time: the time at which test begins (default: what gives the share --test)"
+        None, "with --by-time: the time at which test begins (default: the one that gives the share --test)"
     )
     uniform: float | None = option(
         None, "with --by-time: items of uniform_unseen.jsonl, a share or a number (default: as --dev)",
@@ -51,11 +51,11 @@ class SplitConfig:
         "out of train.jsonl (lines 10 and 11 of the paper's Algorithm 2)", choices=COUNT_SETS,
     )  # fmt: skip
     count_size: float | None = option(
-        None, "with --count-sets train: items to take out for each number of keyphrases, a share of those that have "
-        "it or their number (default: as --test)", minimum=0,
+        None, "with --count-sets train: items to take out for each number of keyphrases, as a share of the items "
+        "that have it, or as a number (default: as --test)", minimum=0,
     )  # fmt: skip
     max_count: int = option(
-        20, "N of the last test_count file, which also holds all items with more keyphrases", minimum=1
+        20, "N of the last test_count file; it also holds all items with more keyphrases", minimum=1
     )
     every_count: bool = option(False, "write a test_count file for every number that occurs, whatever --max-count says")
     duplicates: str = option("error", f"{duplicates.HELP}, in all files", choices=duplicates.WAYS)

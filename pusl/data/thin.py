@@ -37,7 +37,7 @@ class ThinConfig:
     keep: float | None = option(None, "share of all labels to keep (default: 0.3, or what the propensity model says)")
     seed: int = option(0, SEED, minimum=0)
     empty: str | None = option(
-        None, "an item that would lose all its labels keeps one, is dropped (drop) or stays with none "
+        None, "an item that would lose all its labels keeps one, is dropped (drop) or stays without any (none) "
         "(default: one for self-selection, else drop)", choices=("one", "drop", "none"),
     )  # fmt: skip
     popularity_exponent: float = option(

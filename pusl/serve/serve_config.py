@@ -31,7 +31,7 @@ class ServeConfig:
     max_chars: int = option(20_000, "characters per text", minimum=1)
     max_body_mib: float = option(4.0, "largest request body, in MiB", minimum=0.001)
     max_work: int = option(
-        20_000, "most work of one request: texts times beams, with the strategy `sequence` times k", minimum=1
+        20_000, "most work of one request: texts times beams, and with the strategy `sequence` also times k", minimum=1
     )
     max_seconds: float = option(
         1.2,

@@ -42,7 +42,7 @@ class Selection:
     sources: str = option("raw,synthetic", "where items come from: raw, synthetic or raw,synthetic")
     samples: int = option(
         50_000, "items to train on, half from each source if both have enough; a synthetic item that is rejected is "
-        "replaced by another as long as there are any", minimum=1,
+        "replaced by another while there are any", minimum=1,
     )  # fmt: skip
     generator: str | None = option(None, "model folder that completes the synthetic items (default: --model itself)")
     k: int | None = option(None, "phrases to ask the model for, per synthetic item (default: 2μ)", minimum=1)

@@ -113,7 +113,7 @@ class TrainConfig(Columns):
         "none", "where to log: none, tensorboard, wandb, mlflow or another tracker that Hugging Face Trainer knows"
     )
     push_to_hub: str | None = option(None, "Hub repository (user/model) for the finished model, private if it is new")
-    push_public: bool = option(False, "the Hub repository may be public")
+    push_public: bool = option(False, "make a new Hub repository public, and allow one that is public already")
     push_labels: bool | None = option(None, "upload the training labels too (default: you are asked)")
     license: str | None = option(None, "license of the model, for its card: apache-2.0, mit, ...")
     language: str | None = option(None, "languages of the texts, for the model card: en, or en,de")

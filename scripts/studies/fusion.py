@@ -230,6 +230,7 @@ def main() -> None:
     pools = deep_pools(model, test)
     seconds = time.perf_counter() - began
     k = int(model.defaults["k"])
+    generator = next(source for source in model.sources if isinstance(source, GeneratorSource))
     systems = rankings(model, pools, test, MOST)
     for other, _, path in (word.partition("=") for word in args.beside):
         systems[other] = {row.id: row.keyphrases for row in read_predictions(path, references)}
@@ -238,7 +239,7 @@ def main() -> None:
     print(shown(result), flush=True)
     memory = model.memory.forms
     result["unseen labels found"] = {n: unseen(test, p, memory, k) for n, p in {"fused": fused, **systems}.items()}
-    result["new labels of PUSL"] = left_out(test, systems["pusl"], fused, memory, k)
+    result["new labels left out"] = left_out(test, systems[generator.name], fused, memory, k)
     features, right, _ = training_rows(pools, [item[2] for item in test])
     scores = model.ranker.log_odds(features)
     result["gap of the scores"] = reliability(pools, right, scores, k, 0)
@@ -246,12 +247,11 @@ def main() -> None:
     best = np.concatenate([np.argsort(np.argsort(-scores[a:b], kind="stable")) < k for a, b in spans(pools)])
     result["gap as served"] = served_gap(chances[best], right[best])
     result["items a second"] = round(len(test) / seconds, 1)
-    for name in ("unseen labels found", "new labels of PUSL", "gap as served", "items a second"):
+    for name in ("unseen labels found", "new labels left out", "gap as served", "items a second"):
         print(name, result[name], flush=True)
     if args.told:
         rest, known = told_half(test)
-        generator = next(source for source in model.sources if isinstance(source, GeneratorSource)).generator
-        alone = generator.generate([item[1] for item in rest], k, known=known)
+        alone = generator.generator.generate([item[1] for item in rest], k, known=known)
         untold = generated(model, rest, 2 * k)
         taken = {item[0]: set(map(normalize, phrases)) for item, phrases in zip(rest, known, strict=True)}
         told = {
