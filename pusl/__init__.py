@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pusl.fusion.fused import FusedGenerator as FusedGenerator
     from pusl.fusion.learn import fuse as fuse
     from pusl.hub import push as push
+    from pusl.training.posttraining import Selection as Selection
     from pusl.training.posttraining import post_train as post_train
     from pusl.training.train_config import TrainConfig as TrainConfig
     from pusl.training.training_run import TrainingError as TrainingError
@@ -42,6 +43,7 @@ _PLACES = {
     "KeyphraseGenerator": "pusl.decoding.generator",
     "Prediction": "pusl.decoding.results",
     "PredictionList": "pusl.decoding.results",
+    "Selection": "pusl.training.posttraining",
     "TopKKeyphrasesLogitsProcessor": "pusl.decoding.logits_processor",
     "TrainConfig": "pusl.training.train_config",
     "TrainResult": "pusl.training.training_run",

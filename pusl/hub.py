@@ -195,7 +195,7 @@ def push(
     Args:
         folder: made by `pusl train`, `pusl post-train` or `pusl fuse`; it is not changed.
         repository: `user/model`; made if it does not exist, private unless `public`.
-        labels: whether training labels go along; a fused model cannot do without. None is refused where there are any.
+        labels: whether training labels go along; a fused model cannot do without. If there are any, you must say so.
         card: further metadata of the model card: license, language, datasets.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi

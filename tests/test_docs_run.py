@@ -74,7 +74,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         items = [json.loads(line) for line in lines("data/train.jsonl")]
         rows = ["sku,title,details,tags"]
         rows += [f'{item["id"]},"{item["text"]}",new,{";".join(item["keyphrases"])}' for item in items]
-        Path("items.csv").write_text("\n".join(rows))
+        for name in ("items.csv", "new.csv"):
+            Path(name).write_text("\n".join(rows))
         copies = {"train": ["train", "all", "new"], "dev": ["dev"], "test": ["test", "items"]}
         for name, others in copies.items():
             for other in others:

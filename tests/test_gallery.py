@@ -33,7 +33,7 @@ def run(program: list[str], folder: Path) -> str:
 def test_tag_a_csv(tmp_path: Path) -> None:
     out = run(["bash", str(EXAMPLES / "tag_a_csv.sh"), str(tmp_path)], tmp_path)
     assert "id,keyphrases,scores" in out
-    assert len((tmp_path / "tagged.csv").read_text().splitlines()) > 50
+    assert len((tmp_path / "keyphrases.csv").read_text().splitlines()) > 50
 
 
 @pytest.mark.slow

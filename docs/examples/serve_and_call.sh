@@ -14,5 +14,8 @@ pusl fuse --train shop/train.jsonl --dev shop/dev.jsonl \
 
 pusl serve --model models/fused --port 0 > serve.log 2>&1 &
 trap 'kill $!' EXIT
-until grep -q '"event": "ready"' serve.log; do sleep 0.5; done
+until grep -q '"event": "ready"' serve.log; do
+  kill -0 $! || { cat serve.log; exit 1; }  # it did not start
+  sleep 0.5
+done
 node "$here/call.mjs" "$(grep -o 'http://[0-9.:]*' serve.log | head -1)"

@@ -22,7 +22,8 @@ PLOT_W, PLOT_H = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
 # Of a file of its own; readable on white and on dark pages.
 COLORS = ("#3b82f6", "#f08c3a", "#2fa36b", "#a26bd8", "#d9534f", "#2aa5a0", "#8a8f98", "#c2559d")
-TEXT_COLOR = "#7a818c"
+TEXT_COLOR = "#6f7682"
+IN_BAR = "#1f2937"  # of a whisker where it lies on its bar
 LINE = 18  # height of a line of the legend
 LONGEST_NAME, MOST_CATEGORIES = 55, 14  # characters of a legend's name; categories that all have their name below
 
@@ -107,16 +108,21 @@ def bar_chart(
 ) -> str:
     """Bars side by side, one group per category, with interval whiskers; a missing value shows as a dash.
 
-    The place of a vertical mark is counted in categories: 0 is the middle of the first. Of many categories only some
-    have their name below.
+    Bars start at 0 and may go down from there. The place of a vertical mark is counted in categories: 0 is the middle
+    of the first. Of many categories only some have their name below.
     """
-    tops = [v for values in series.values() for v in values if v is not None]
-    tops += [i[1] for rows in (intervals or {}).values() for i in rows if i]
-    y1 = max(max(tops, default=0.0) * 1.1, 1e-9)
-    place_y = _scale(0.0, y1, TOP + PLOT_H, TOP)
+    given = [v for values in series.values() for v in values if v is not None]
+    ends = given + [end for rows in (intervals or {}).values() for i in rows if i for end in i]
+    y0, y1 = min(ends, default=0.0), max(max(ends, default=0.0), 1e-9)
+    y0, y1 = min(1.1 * y0, 0.0), 1.1 * y1
+    marked = ticks(y0, y1)
+    if given and max(given) > marked[-1]:  # a line above the highest bar
+        marked.append(round(2 * marked[-1] - marked[-2], 10))
+        y1 = max(y1, marked[-1])
+    place_y = _scale(y0, y1, TOP + PLOT_H, TOP)
     group = PLOT_W / max(len(categories), 1)
     bar = group * 0.8 / max(len(series), 1)
-    parts = [_axes(ticks(0, y1), place_y, y_format, [], None, plain, x_label, y_label)]
+    parts = [_axes(marked, place_y, y_format, [], None, plain, x_label, y_label)]
     parts += [_mark(name, LEFT + group * (at + 0.5)) for name, at in (marks or {}).items() if at < len(categories)]
     step = 1
     if len(categories) > MOST_CATEGORIES:  # so many apart that the longest name has room
@@ -129,18 +135,21 @@ def bar_chart(
             x = LEFT + group * (column + 0.1) + bar * index
             value = values[column]
             if value is None:
-                parts.append(_tick(x + bar / 2, TOP + PLOT_H - 3, "–"))
+                parts.append(_tick(x + bar / 2, place_y(0.0) - 3, "–"))
                 continue
-            y = place_y(value)
+            top, base = sorted((place_y(value), place_y(0.0)))
             parts.append(
-                f'<rect class="bar c{index % 8}" x="{x + 0.5:.1f}" y="{y:.1f}" width="{max(bar - 1, 1):.1f}" '
-                f'height="{TOP + PLOT_H - y:.1f}">'
+                f'<rect class="bar c{index % 8}" x="{x + 0.5:.1f}" y="{top:.1f}" width="{max(bar - 1, 1):.1f}" '
+                f'height="{base - top:.1f}">'
                 f"<title>{escape(name)}, {escape(category)}: {y_format(value)}</title></rect>"
             )
             whisker = (intervals or {}).get(name, [None] * len(categories))[column]
             if whisker:
                 low, high, center = place_y(whisker[0]), place_y(whisker[1]), x + bar / 2
                 parts.append(f'<path class="whisker" d="M{center:.1f} {low:.1f}V{high:.1f}"/>')
+                high, low = max(high, top), min(low, base)
+                if high < low:
+                    parts.append(f'<path class="whisker inside" d="M{center:.1f} {low:.1f}V{high:.1f}"/>')
     return _svg(parts, y_label)
 
 
@@ -184,9 +193,9 @@ def standalone(*panels: tuple[str, Sequence[str]], title: str = "") -> str:
     A panel is a chart and the names of its series; without names it has no legend.
     """
     style = "".join(f".c{i}{{fill:{c};stroke:{c}}}" for i, c in enumerate(COLORS))
-    style += f"text{{font:11px system-ui,sans-serif;fill:{TEXT_COLOR}}}"
+    style += f"text{{font:12px system-ui,sans-serif;fill:{TEXT_COLOR}}}"
     style += f".grid{{stroke:{TEXT_COLOR};stroke-opacity:.25}}.axis,.whisker{{stroke:{TEXT_COLOR}}}"
-    style += ".bar{stroke:none}.line{fill:none;stroke-width:2}.whisker{fill:none}"
+    style += ".bar{stroke:none}.line{fill:none;stroke-width:2}.whisker{fill:none}" + f".inside{{stroke:{IN_BAR}}}"
     if any('class="mark"' in svg for svg, _ in panels):
         style += f"line.mark{{stroke:{TEXT_COLOR};stroke-dasharray:3 3}}"
     drawn, labels, top = "", [], 0
@@ -215,11 +224,18 @@ def _legend_places(names: Sequence[str]) -> Iterator[tuple[int, int, str]]:
     """x, number and text of each name; a line begins at LEFT."""
     x = LEFT
     for index, name in enumerate(map(_short, names)):
-        wide = 26 + int(sum(7.6 if letter.isupper() or letter.isdigit() else 6 for letter in name))
+        wide = 26 + int(sum(map(_wide, name)))
         if x + wide > WIDTH:
             x = LEFT
         yield x, index, name
         x += wide
+
+
+def _wide(letter: str) -> float:
+    """About how wide a letter is at 12 pixels."""
+    if letter in "ijltfI.,:;'|()[] -":
+        return 4.2
+    return 9.5 if letter in "mwMW@%μ" else 8.2 if letter.isupper() else 7.0
 
 
 def _short(name: str) -> str:
@@ -258,7 +274,7 @@ def _axes(
     for tick in x_ticks:
         assert place_x is not None
         parts.append(_tick(place_x(tick), TOP + PLOT_H + 16, x_format(tick)))
-    base = TOP + PLOT_H
+    base = TOP + PLOT_H if not y_ticks or y_ticks[0] >= 0 else place_y(0.0)
     parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     if x_label:
         middle = LEFT + PLOT_W / 2

@@ -98,7 +98,7 @@ class Compared(dict[str, Any]):
 
 
 def evaluate(references: Source, predictions: Source, k: Sequence[int | str] = (5, 10), **settings: Any) -> Evaluation:
-    """Every metric of docs/reference/metrics.md for one system.
+    """Every metric (docs/reference/metrics.md defines them) for one system.
 
     `references` and `predictions` are paths, sequences of records or mappings from id to keyphrases;
     each `k` is a number, "mu" or "2mu". `settings` are the fields of `pusl_eval.settings.Settings`:

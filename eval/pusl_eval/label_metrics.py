@@ -38,7 +38,7 @@ def macro_recall(table: LabelTable) -> float | None:
 
 
 @over_labels(
-    "MacroF1@k", formula="mean over labels of 2TP/(2TP+FP+FN)", brief=True, summary=True,
+    "MacroF1@k", formula="mean over labels of 2TP / (2TP + FP + FN)", brief=True, summary=True,
     meaning="F1 per label, averaged over labels; `bins` has it by training frequency.",
 )  # fmt: skip
 def macro_f1(table: LabelTable) -> float | None:

@@ -79,7 +79,7 @@ def budget_ceiling(t: Tally) -> Floats:
 
 @per_item(
     "K@k", formula="|Ŷ:k|", section=ITEM, shown="#", unit="number", brief=True, summary=True, with_empty=True,
-    meaning="Distinct phrases given, over all items.",
+    meaning="How many different phrases an item gets; items without references count too.",
 )  # fmt: skip
 def unique_count(t: Tally) -> Floats:
     """A repeat and a blank do not count.
@@ -130,7 +130,7 @@ def f1(t: Tally) -> Floats:
 
 
 @per_item(
-    "nDCG@k", formula="Σ over hits 1/log2(rank + 1), over Σ_{i=1..min(k,|Y|)} 1/log2(i + 1)", section=ITEM,
+    "nDCG@k", formula="Σ over hits 1/log2(rank + 1), over Σ 1/log2(i + 1) for i = 1 to min(k, |Y|)", section=ITEM,
     brief=True, summary=True, meaning="Like R@k, but an early hit counts more than a late one.",
 )  # fmt: skip
 def ndcg(t: Tally) -> Floats:
@@ -195,7 +195,7 @@ def propensity_precision_normalized(t: Tally) -> Sums:
 
 
 @per_item(
-    "PSnDCG@k", formula="Σ over hits 1/(p_l log2(rank + 1)), over Σ_{i=1..k} 1/log2(i + 1)", section=ITEM,
+    "PSnDCG@k", formula="Σ over hits 1/(p_l log2(rank + 1)), over Σ 1/log2(i + 1) for i = 1 to k", section=ITEM,
     needs="propensities", meaning="PSP@k in which an early hit counts more than a late one.",
 )  # fmt: skip
 def propensity_ndcg(t: Tally) -> Floats:
@@ -263,11 +263,11 @@ def new(t: Tally) -> Sums:
 by_judge("G@k", formula="share of all predicted phrases that the judge calls relevant",
          meaning="Share of the given phrases that a language model finds relevant.")  # fmt: skip
 by_judge("Rel@k", formula="share of all predicted phrases that are relevant AND in the universe",
-         meaning="Share of the given phrases that are relevant and real queries.")  # fmt: skip
+         meaning="Share of the given phrases that are relevant and real queries (`--universe`).")  # fmt: skip
 
 
 @per_item(
-    "nDCG@k_k", formula="Σ over hits 1/log2(rank + 1), over Σ_{i=1..k} 1/log2(i + 1)",
+    "nDCG@k_k", formula="Σ over hits 1/log2(rank + 1), over Σ 1/log2(i + 1) for i = 1 to k",
     meaning="nDCG@k with the ideal of k hits, as some XMC papers report it.",
 )  # fmt: skip
 def ndcg_full(t: Tally) -> Floats:

@@ -41,7 +41,7 @@ class AttentionConfig:
     rate: float = option(4e-3, "learning rate (AdamW, linear decay)", minimum=1e-9, maximum=1e6)
     dropout: float = option(0.2, "dropout on words and hidden vectors", minimum=0)
     negatives: int = option(500, "labels sampled per step in addition to the batch's own; 0 = all labels", minimum=0)
-    label_layer: bool = option(True, "word-label: one last layer per label instead of a shared one")
+    label_layer: bool = option(True, "one last layer per label instead of a shared one; not for doc-vec")
     vocabulary: int = option(30_000, "size of the vocabulary, in words", minimum=10)
     seed: int = option(0, SEED, minimum=0)
     encoder: str = option("", "pretrained encoder to start from: a Hub id or a folder (BERT, T5, a PUSL model, ...)")
@@ -270,7 +270,7 @@ class DocVec(_Neural):
 
 class AttentionXml(_Neural):
     """AttentionXML's network over all labels, without its label tree and ensemble. Scores are sigmoid outputs
-    (probabilities).
+    (probabilities). It reads with its own BiLSTM, so the flags for a pretrained encoder do not apply.
     """
 
     Config = AttentionXmlConfig

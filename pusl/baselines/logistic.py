@@ -46,7 +46,7 @@ class LogisticConfig(TfidfConfig):
     propensity: str = option("jpv", "propensities of the unbiased loss", choices=MODELS)
     propensity_a: float = option(0.55, "a of the jpv propensity model", minimum=0)
     propensity_b: float = option(1.5, "b of the jpv propensity model", minimum=0)
-    propensity_parameters: str = option("", "the propensity model's parameters: beta=2 gamma=0.4 (power)")
+    propensity_parameters: str = option("", "the propensity model's parameters, e.g. beta=2 gamma=0.4 (power)")
     unbiased: str | None = option(
         None, "items with complete labels: the numbers of jpv, power or richards are fitted to them; they give direct"
     )
@@ -155,7 +155,10 @@ def _fit_block(
 
 
 class Logistic(Baseline):
-    """One logistic model per label. Scores are probabilities that a label is right, not that it was observed."""
+    """Scores are probabilities: with the loss plain that a label is observed, with the others that it is right.
+
+    PEJL is a published method that learns, with the model, how probably a right label is observed.
+    """
 
     Config = LogisticConfig
     weights: sparse.csr_matrix  # (V, m)

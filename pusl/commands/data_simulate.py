@@ -1,4 +1,4 @@
-"""Simulates a shop whose buyers label what they look at. All right keyphrases are known.
+"""Simulates a shop whose buyers label what they look at. All keyphrases that are right are known.
 
 An item has a text and a set of right queries. Each interaction of a buyer shows one of them. A few
 popular items get many interactions and show most of their right queries; the many rare items show one

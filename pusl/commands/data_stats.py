@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files", nargs="+", metavar="FILE", help="JSONL, JSONL.gz, Parquet, CSV or TSV files of examples"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--plot", metavar="FILE", help="also write a picture, FILE.svg")
+    parser.add_argument("--plot", metavar="FILE", help="also write a picture; FILE ends in .svg")
     add_force(parser)
     add_columns(parser)
 

@@ -4,8 +4,8 @@ Ways to hide labels (--by):
   self-selection  popular items show most of their labels, rare ones one or two. An item's popularity is the
                   sum of its counts, a number from a file, or drawn at random.
   jpv             rare labels are hidden more often than frequent ones. The propensity model jpv says how
-                  probably a right label is seen, from the number of items that have it. power and richards are
-                  other such models.
+                  probably a right label is seen, from the number of items that have it.
+  power, richards  the same with other propensity models.
 
 examples:
   pusl data thin train.jsonl --out thin.jsonl --keep 0.3

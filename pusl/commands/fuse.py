@@ -1,4 +1,4 @@
-"""Combines several sources in one ranking whose scores are probabilities. The result is a model folder.
+"""Combines several sources in one ranking. The result is a model folder.
 
 Sources (--sources):
   NAME=DIR    a trained model or a saved baseline; NAME=user/model: a model on the Hub
@@ -6,8 +6,8 @@ Sources (--sources):
   text        phrases of the text that are known labels
   NAME=FILE   predictions made elsewhere
 
-The ranking is learned on --dev, which must not be part of --train. Without --dev, nothing is learned: the
-reciprocal ranks are added up.
+The ranking is learned on --dev, which must not be part of --train; its scores are probabilities. Without --dev,
+nothing is learned: the reciprocal ranks are added up.
 
 examples:
   pusl fuse --train train.jsonl --dev dev.jsonl --sources pusl=models/pusl knn svm text --out models/fused

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="NAME=X",
-        help="numbers of the propensity model: a=0.55 b=1.5 (jpv) or beta=1 gamma=0.5 (power)",
+        help="numbers of the propensity model, e.g. a=0.55 b=1.5 (jpv) or beta=2 gamma=0.4 (power)",
     )
     parser.add_argument(
         "--scores", default="auto", choices=SCALES, help="what the scores are (default: log if the first is negative)"

@@ -37,7 +37,7 @@ class ThinConfig:
     keep: float | None = option(None, "share of all labels to keep (default: 0.3, or what the propensity model says)")
     seed: int = option(0, SEED, minimum=0)
     empty: str | None = option(
-        None, "an item that would lose all its labels keeps one, is dropped (drop) or stays without any (none) "
+        None, "an item that would lose all its labels keeps one (one), is dropped (drop) or stays without any (none) "
         "(default: one for self-selection, else drop)", choices=("one", "drop", "none"),
     )  # fmt: skip
     popularity_exponent: float = option(
@@ -51,7 +51,7 @@ class ThinConfig:
     )
     popularity_is_rank: bool = option(False, "the numbers in --popularity are ranks, 1 being the most popular")
     propensity_parameters: str = option(
-        "", "the propensity model's parameters: a=0.55 b=1.5 (jpv), beta=2 gamma=0.4 (power)"
+        "", "the propensity model's parameters, e.g. a=0.55 b=1.5 (jpv), beta=2 gamma=0.4 (power)"
     )
 
     def checked(self) -> ThinConfig:

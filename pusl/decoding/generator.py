@@ -92,7 +92,7 @@ class KeyphraseGenerator(Streaming):
         local_files_only: bool = False,
         **options: Any,
     ) -> KeyphraseGenerator:
-        """Loads a model made by `pusl train`, or by `pusl fuse` (then a `FusedGenerator`, which generates alike).
+        """Loads a model made by `pusl train`, or by `pusl fuse` (a `FusedGenerator`, which is used in the same way).
 
         Args:
             model: a folder, or `user/model` on the Hub.
@@ -140,9 +140,10 @@ class KeyphraseGenerator(Streaming):
 
         Args:
             texts: one string, or a list, iterator, array or column (pandas, polars, pyarrow, datasets) of strings.
+            k: keyphrases per text.
             known: keyphrases that each text has already. None of them is given again; a PUSL model continues after
                 them, so that they tell it what else belongs to the item.
-            strategy: `sequence` or `beam` (see `plans.py`); None takes the paradigm's default. For One2Seq
+            strategy: `sequence` or `beam`; None takes the paradigm's default. For One2Seq
                 and GROOV, `sequence` is the model's own greedy sequence, `beam` GROOV's sum over beams.
             allow_repeats: the paper's Algorithm 1: greedy, the same phrase may come again.
             vocabulary: `closed` gives only phrases of the universe; `prefer` makes leaving it cost `bonus`.
@@ -154,6 +155,7 @@ class KeyphraseGenerator(Streaming):
             top_p: sample from the most probable tokens that together have this probability.
             num_beams: width of the phrase search.
             floor: a phrase this much (in log-probability) below the item's best is junk; nothing is given instead.
+            bonus: what leaving the universe costs under `prefer`, in log-probability.
             calibration: overrides the generator's own.
             long: texts longer than the model reads are `cut` (and marked `truncated`), or searched by overlapping
                 windows (`window`); then a score is the log-probability that any window has the phrase.

@@ -31,7 +31,7 @@ class TopKKeyphrasesLogitsProcessor(LogitsProcessor):
     keyphrase, and a keyphrase of `max_phrase_tokens` tokens is closed. The paper prints EOK for BOK in
     the first rule and `eos_counts` for `eok_count` in the second. Repeats are allowed, as in the paper:
     for k DIFFERENT keyphrases use `KeyphraseGenerator`, which searches between whole phrases.
-    Forced marks get the score 0: a PUSL model is not taught `<bok>`, this rule writes it.
+    Forced marks get the score 0, because a PUSL model does not learn `<bok>`; this rule writes it.
 
     Args:
         bok: id of `<bok>`, which begins a keyphrase.

@@ -33,7 +33,7 @@ class Prediction:
 
 
 class PredictionList(list[Prediction]):
-    """One `Prediction` per text, in the order of the texts. A list in every respect, with views of itself."""
+    """A list with one `Prediction` per text, in their order; it can be turned into a DataFrame or a Dataset."""
 
     def __init__(self, predictions: Iterable[Prediction] = (), texts: Iterable[str] | None = None) -> None:
         super().__init__(predictions)

@@ -39,14 +39,16 @@ ARRAYS = ("tokens", "first", "terminal", "digests")
 class Universe:
     """Phrases as a tree of token ids: node 0 is the empty prefix.
 
-    tokens: the last token of each node's prefix (nodes level by level, parents in order).
-    first: node i's children are the nodes first[i] ... first[i + 1] - 1.
-    terminal: whether a phrase ends at the node.
-    digests: sorted 64-bit digests of the normalized phrases.
+    Attributes:
+        tokens: the last token of each node's prefix (nodes level by level, parents in order).
+        first: node i's children are the nodes first[i] ... first[i + 1] - 1.
+        terminal: whether a phrase ends at the node.
+        digests: sorted 64-bit digests of the normalized phrases.
 
     Examples:
         >>> from pusl.tokenizer import train_tokenizer
-        >>> universe = Universe.build(["red shoe", "boot"], train_tokenizer(["red shoe boot"] * 9, 300))
+        >>> tokenizer = train_tokenizer(["red shoe boot"] * 9, 300)
+        >>> universe = Universe.build(["red shoe", "boot"], tokenizer)
         >>> len(universe), universe.contains("Red  SHOE"), universe.contains("red")
         (2, True, False)
     """

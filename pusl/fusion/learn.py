@@ -113,7 +113,8 @@ def fuse(
 ) -> dict[str, Any]:
     """Trains what has to be trained, learns the ranker and writes the folder; returns what fusion.json holds.
 
-    Without `told_items`, items that are told some keyphrases (`--complete`) are ranked like all others.
+    `told_items` is the number of dev items for the second ranker, which ranks for items that already have some
+    keyphrases (`--complete`). With 0 there is none, and such items are ranked like all others.
     """
     specs = parse_sources(sources)
     check_target(out, force)

@@ -55,7 +55,7 @@ class LLMSettings:
     temperature: float = option(0.0, "sampling temperature; omitted if the model does not accept it", minimum=0)
     prompt: str = option(
         "default",
-        "what is asked; default: a question that explains what 'fits' means; paper: the paper's question",
+        "what is asked; default: our question, which explains what 'fits' means; paper: the question of the paper",
         choices=PROMPTS,
     )
     max_answer_tokens: int | None = option(None, "most tokens per answer (default: the model's limit)", minimum=1)

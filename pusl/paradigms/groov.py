@@ -17,7 +17,7 @@ class Groov(One2Seq):
 
     name = "groov"
     title = "GROOV"
-    summary = "all keyphrases in one target, in any order (multi-softmax loss)"
+    summary = "all keyphrases in one target, in any order (order-free loss)"
 
     losses = ("order-free",)
     orders = ("shuffle",)

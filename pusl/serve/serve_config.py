@@ -35,7 +35,7 @@ class ServeConfig:
     )
     max_seconds: float = option(
         1.2,
-        "processor seconds that one text may take, or three times what it takes by default, if that is more",
+        "processor seconds that one text may take; at least three times what a long text takes with default settings",
         minimum=0.05,
     )
     max_open: int = option(2048, "open requests; above that the answer is 503", minimum=1)

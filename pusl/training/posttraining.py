@@ -111,8 +111,16 @@ def post_train(
 ) -> tuple[TrainResult, dict[str, Any]]:
     """Selects items in `out/selection`, then trains `model` on them; `out` holds the best model.
 
-    `train_config` holds the training file and what was asked for; the rest follows the first run:
-    its paradigm, loss, order and restarts, and half its learning rate.
+    Args:
+        model: the folder of a finished training.
+        out: the folder of the new model.
+        train_config: the training file and settings of your own. The others follow the first run: its paradigm, loss,
+            order and restarts, and half its learning rate.
+        options: which items are chosen.
+        resume: continue the unfinished run in `out`.
+        force: replace the run in `out`.
+        workers: processes that complete items.
+        callbacks: as in `train`.
     """
     from pusl.training import train
 

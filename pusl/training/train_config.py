@@ -38,7 +38,7 @@ class TrainConfig(Columns):
     model: str = option(
         "google-t5/t5-base", "model to start from: a Hub id, a folder, or scratch:tiny, scratch:mini or scratch:small"
     )
-    train: str | None = option(None, "training file (JSONL, JSONL.gz, Parquet, CSV): id, text, keyphrases")
+    train: str | None = option(None, "training file (JSONL, JSONL.gz, Parquet, CSV, TSV): id, text, keyphrases")
     dev: str | None = option(None, "held-out items to find the best model with; without them the last one is kept")
     out: str | None = option(None, "folder for the best model")
     epochs: float = option(10.0, "passes over the training file", minimum=0.0001)
@@ -63,7 +63,8 @@ class TrainConfig(Columns):
     )
     loss: str | None = option(
         None,
-        "order-free: any token that continues one of the keyphrases is right (default: order-free for groov)",
+        "order-free: any token that continues one of the keyphrases is right; sequence: only the next one "
+        "(default: order-free for groov, else sequence)",
         LOSSES,
     )
     restart: float = option(
@@ -127,7 +128,7 @@ class TrainConfig(Columns):
 
     @property
     def order_free(self) -> bool:
-        """Whether the multi-softmax loss is used."""
+        """Whether the order-free loss is used."""
         return self.loss == "order-free"
 
 

@@ -68,7 +68,7 @@ def train(
 ) -> TrainResult:  # fmt: skip
     """Trains one model and returns how it went. `config.out` holds the best model.
 
-    Nothing is written, and with `force` nothing is removed, before the input was checked and the model loaded.
+    Nothing is written, and with `force` nothing is removed, until the input has been checked and the model loaded.
 
     Args:
         config: what to train, on what, where to.

@@ -25,7 +25,7 @@ from pusl_eval.normalize import normalize
 
 ROOT = Path(__file__).resolve().parents[2]
 STYLE = (
-    "text{font:13px system-ui,sans-serif;fill:#7a818c}.b{font-weight:600}.p{fill:#1f2937}.s{font-size:12px}"
+    "text{font:13px system-ui,sans-serif;fill:#6f7682}.b{font-weight:600}.p{fill:#1f2937}.s{font-size:12px}"
     ".labeled{fill:#cfeedd;stroke:#2fa36b}.right{fill:#d5e4fd;stroke:#3b82f6}.wrong{fill:#f8d6d4;stroke:#d9534f}"
 )
 WIDTH = 360  # of the drawing of one item: a phone shows it whole, a desktop larger

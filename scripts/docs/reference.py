@@ -19,7 +19,8 @@ _INTRODUCTION = """`pusl COMMAND --help` shows the same in the terminal.
 - Exit code 0 means success. With 2, your input or your flags are wrong, and one or two lines say what and where.
   With 1, something else went wrong.
 - Outputs are never half-written. To replace an existing output, add `--force`.
-- If a run is killed, type the same command again and it continues.
+- If a run is killed, type the same command again and it continues. `pusl train` and `pusl post-train` also need
+  `--resume`.
 - μ (mu) is the mean number of keyphrases per training item. Formulas of all scores: [Metrics](metrics.md).
 - Do your files name their columns differently? See [Column flags](#column-flags).
 """
@@ -60,7 +61,7 @@ def _command(parser: argparse.ArgumentParser, summary: str) -> list[str]:
 def _choices(prog: str, children: dict[str, argparse.ArgumentParser]) -> list[str]:
     """Sub-commands: the flags that all have come first, then each with its own."""
     first = next(iter(children.values()))
-    parts = ["**Flags of all of them**\n", *_groups(g for g in first._action_groups if g.title == "options")]
+    parts = ["**Flags of every method**\n", *_groups(g for g in first._action_groups if g.title == "options")]
     parts += _groups(g for g in first._action_groups if (g.title or "").startswith("columns"))
     seen: dict[tuple[str, ...], str] = {}
     for name, child in children.items():
