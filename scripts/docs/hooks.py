@@ -1,5 +1,7 @@
 """Hooks of mkdocs (`hooks` in mkdocs.yml).
 
+The log's table of contents lists its parts only, because its headings are whole sentences.
+
 A browser may break a line after a hyphen, also inside `--text-template`. Here flags, and short words of inline code,
 are kept whole: `<span class="whole">`.
 """
@@ -38,3 +40,12 @@ def whole_words(html: str) -> str:
 def on_page_content(html: str, **_: Any) -> str:
     """Called by mkdocs with the content of each page."""
     return whole_words(html)
+
+
+def on_page_context(context: Any, page: Any, **_: Any) -> Any:
+    """Called by mkdocs before a page is put into its template."""
+    if page.file.src_uri == "log.md":
+        for title in page.toc:
+            for part in title.children:
+                part.children.clear()
+    return context
