@@ -71,18 +71,21 @@ def _ahead(systems: Systems, first: str, second: str, gaps: Gaps, k: int, comple
     if _score(best, name) == _score(other, name):
         return [
             f"{first} and {second} are level: {scores}.",
-            *_cost(best, other, k),
+            *_cost(best, other, second, k),
             "Next: choose by another metric below, or score more items.",
         ]
     lead = f"{first} is ahead of {second}: {scores}, {_points(difference)} points"
     if not span:
-        return [f"{lead}; without bootstrap draws there is no telling whether that is chance.", *_cost(best, other, k),
-                "Next: run again with --bootstrap 1000."]  # fmt: skip
+        return [
+            f"{lead}; without bootstrap draws there is no telling whether that is chance.",
+            *_cost(best, other, second, k),
+            "Next: run again with --bootstrap 1000.",
+        ]
     lead += f" (95% interval {_points(span[0])} to {_points(span[1])})"
     if span[0] > 0:
         return [
             f"{lead}; the interval is above 0, so this is not chance.",
-            *_cost(best, other, k),
+            *_cost(best, other, second, k),
             f"Next: use {first}."
             if complete
             else f"Next: use {first}; labels are incomplete, so let `pusl judge` or a person check what it adds before "
@@ -93,12 +96,12 @@ def _ahead(systems: Systems, first: str, second: str, gaps: Gaps, k: int, comple
     more = f"score about {needed:,} items" if needed <= 1000 * items else "score far more items"
     return [
         f"{lead}; the interval includes 0, so this may be chance.",
-        *_cost(best, other, k),
+        *_cost(best, other, second, k),
         f"Next: to be sure of a difference this small, {more} (these are {items:,}), or treat the two as equal.",
     ]
 
 
-def _cost(best: Mapping[str, Any], other: Mapping[str, Any], k: int) -> list[str]:
+def _cost(best: Mapping[str, Any], other: Mapping[str, Any], name_of_other: str, k: int) -> list[str]:
     """What the leader is worse at."""
     losses: list[str] = []
     for name in (f"P@{k}", "F1@O", f"Cov@{k}", f"R_unseen@{k}"):
@@ -109,7 +112,7 @@ def _cost(best: Mapping[str, Any], other: Mapping[str, Any], k: int) -> list[str
     ours, theirs = (_score(metrics, f"K@{k}") or 0.0 for metrics in (best, other))
     phrases = f"{ours:.1f} phrases per item instead of {theirs:.1f}"
     if abs(ours - theirs) < 0.05:
-        phrases = f"{ours:.1f} phrases per item, as many as the other"
+        phrases = f"{ours:.1f} phrases per item, as many as {name_of_other}"
     listed = " and ".join([*filter(None, [", ".join(losses[:-1])]), *losses[-1:]])
     return [f"It gives {phrases}; {listed or 'no other main score is worse'}."]
 
