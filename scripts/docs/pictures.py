@@ -8,6 +8,7 @@ screenshots of the report and of the service's page, light and dark. Needs Chrom
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import re
 import shutil
@@ -124,6 +125,15 @@ def service(model: Path) -> Iterator[str]:
         process.wait(timeout=30)
 
 
+def above_second_table(driver: Any, report: Path, width: int) -> bytes:
+    """The top of a report, up to the heading of its second table."""
+    driver.get(report.resolve().as_uri())
+    top = driver.execute_script("return document.querySelectorAll('h2')[1].getBoundingClientRect().top")
+    clip = {"x": 0, "y": 0, "width": width, "height": int(top) - 20, "scale": 1}
+    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, "captureBeyondViewport": True})
+    return base64.b64decode(shot["data"])
+
+
 def page(driver: Any, address: str, text: str) -> None:
     """Types a text into the service's page and waits for its keyphrases."""
     from selenium.webdriver.common.by import By
@@ -146,9 +156,12 @@ def main() -> None:
     with service(args.demo / "models/fused") as address:
         for dark in (False, True):
             suffix = "-dark" if dark else ""
+            with browser(dark, 390, 900) as driver:
+                shot = above_second_table(driver, args.demo / "report.html", 390)
+                (args.out / f"report-phone{suffix}.png").write_bytes(shot)
             with browser(dark, 1100, 900) as driver:
-                driver.get((args.demo / "report.html").resolve().as_uri())
-                driver.save_screenshot(str(args.out / f"report{suffix}.png"))
+                shot = above_second_table(driver, args.demo / "report.html", 1100)
+                (args.out / f"report{suffix}.png").write_bytes(shot)
                 page(driver, address, text)
                 driver.save_screenshot(str(args.out / f"page{suffix}.png"))
 
