@@ -140,7 +140,7 @@ def _header(
     counts = next(iter(results.values()))["counts"]
     facts = [("items", f"{counts['n_items']:,}"), ("systems", str(len(results)))]
     if mu:
-        facts.append((f"keyphrases per training item: μ = {rounded[0]}, 2μ = {rounded[1]}", f"{mu:.2f}"))
+        facts.append((f"keyphrases per training item (μ); @μ means {rounded[0]}, @2μ {rounded[1]}", f"{mu:.2f}"))
     if counts["n_without_references"]:
         facts.append(("items without labels (left out)", f"{counts['n_without_references']:,}"))
     for name, result in results.items():
