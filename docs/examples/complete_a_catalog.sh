@@ -1,12 +1,12 @@
-# Complete a catalog: more keyphrases for items that have one or two.
+# Complete a catalog: more keyphrases for items that have a few.
 #
 #   bash docs/examples/complete_a_catalog.sh WORK
 #
 # Takes under a minute on a simulated shop, whose complete labels are known.
 set -eu
 cd "$1"
-pusl data simulate --out shop --items 1200 \
-    --dev-items 100 --test-items 100 --seed 2
+pusl data simulate --out shop --seed 2 \
+    --items 1200 --dev-items 100 --test-items 100
 pusl train --paradigm pusl --model scratch:tiny \
     --train shop/train.jsonl --dev shop/dev.jsonl \
     --out models/pusl --max-steps 60 --restart 0.2

@@ -9,20 +9,19 @@ cd "$1"
 
 # A table with titles and tags, and one with titles only.
 if [ ! -f tagged.csv ]; then
-  pusl data simulate --out shop --items 900 \
-      --dev-items 100 --test-items 100 --seed 1
+  pusl data simulate --out shop --seed 1 \
+      --items 900 --dev-items 100 --test-items 100
   python - <<'PYTHON'
 import csv, json
 
 def table(source, target, tags):
+    rows = [["sku", "title"] + ["tags"] * tags]
+    for item in map(json.loads, open(source)):
+        row = [item["id"], item["text"]]
+        labels = ";".join(item["keyphrases"])
+        rows.append(row + [labels] * tags)
     with open(target, "w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["sku", "title"] + ["tags"] * tags)
-        for item in map(json.loads, open(source)):
-            row = [item["id"], item["text"]]
-            if tags:
-                row.append(";".join(item["keyphrases"]))
-            rows.writerow(row)
+        csv.writer(file).writerows(rows)
 
 table("shop/train.jsonl", "tagged.csv", tags=True)
 table("shop/test.jsonl", "new.csv", tags=False)

@@ -3,7 +3,8 @@
 The log's table of contents lists its parts only, because its headings are whole sentences.
 
 A browser may break a line after a hyphen, also inside `--text-template`. Here flags, and short words of inline code,
-are kept whole: `<span class="whole">`.
+are kept whole: `<span class="whole">`. A line of a code block says how far it is indented (`--indent`), so that the
+style sheet can indent its continuation further.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ LONGEST = 24  # characters: a longer word would not fit into a table on a phone
 _CODE = re.compile(r"(<code(?: [^>]*)?>)(.*?)(</code>)", re.DOTALL)
 _TEXT = re.compile(r"(?<=>)[^<]+(?=<)")
 _FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+_LINE = re.compile(r'(<span id="__line-[^"]*")>((?:<[^>]*>)*)( +)')
 _WORD = re.compile(r"[^\s<>]*[-\[/.][^\s<>]*")
 
 
@@ -37,9 +39,19 @@ def whole_words(html: str) -> str:
     return _CODE.sub(code, html)
 
 
+def indented_lines(html: str) -> str:
+    """The page with the indent of each line of code.
+
+    Examples:
+        >>> indented_lines('<span id="__line-0-2"><span class="w">    </span>go</span>')
+        '<span id="__line-0-2" style="--indent: 4ch"><span class="w">    </span>go</span>'
+    """
+    return _LINE.sub(lambda line: f'{line[1]} style="--indent: {len(line[3])}ch">{line[2]}{line[3]}', html)
+
+
 def on_page_content(html: str, **_: Any) -> str:
     """Called by mkdocs with the content of each page."""
-    return whole_words(html)
+    return indented_lines(whole_words(html))
 
 
 def on_page_context(context: Any, page: Any, **_: Any) -> Any:
