@@ -247,8 +247,8 @@ def main() -> None:
     best = np.concatenate([np.argsort(np.argsort(-scores[a:b], kind="stable")) < k for a, b in spans(pools)])
     result["gap as served"] = served_gap(chances[best], right[best])
     result["items a second"] = round(len(test) / seconds, 1)
-    for name in ("unseen labels found", "new labels left out", "gap as served", "items a second"):
-        print(name, result[name], flush=True)
+    for part in ("unseen labels found", "new labels left out", "gap as served", "items a second"):
+        print(part, result[part], flush=True)
     if args.told:
         rest, known = told_half(test)
         alone = generator.generator.generate([item[1] for item in rest], k, known=known)
