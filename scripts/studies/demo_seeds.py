@@ -57,8 +57,9 @@ def main() -> None:
     print("| system | " + " | ".join(heads) + " |\n" + "|---" * (len(heads) + 1) + "|")
     for title, values in rows.items():
         table = np.array(values)
+        spreads = table.std(0, ddof=1) if len(table) > 1 else np.zeros(table.shape[1])  # one seed has no spread
         cells = [f"{m:.2f} ± {s:.2f} ({low:.2f}–{high:.2f})" for m, s, low, high in zip(
-            table.mean(0), table.std(0, ddof=1), table.min(0), table.max(0), strict=True)]  # fmt: skip
+            table.mean(0), spreads, table.min(0), table.max(0), strict=True)]  # fmt: skip
         print(f"| {title} | " + " | ".join(cells) + " |")
 
 
