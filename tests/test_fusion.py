@@ -193,6 +193,12 @@ def test_any_phrase_gets_a_probability(fused: FusedGenerator) -> None:
         assert found.probabilities is not None and found.probabilities[:2] == pytest.approx(one.scores)
         assert found.probabilities[2] < min(one.scores) and found.probabilities[3] == 0.0
         assert found.scores[0] == pytest.approx(np.log(one.scores[0]))
+    assert fused.told is not None
+    known = [row["keyphrases"][:1] for row in rows(4, 12)]
+    told = fused.generate(texts, 2, known=known)
+    again = fused.score(texts, [one.keyphrases for one in told], known=known)
+    for one, found in zip(told, again, strict=True):
+        assert found.probabilities == pytest.approx(one.scores)
 
 
 @pytest.mark.slow
@@ -218,7 +224,6 @@ def test_explain_names_the_sources(fused: FusedGenerator) -> None:
     assert all(rank >= 1 for mark in marks for rank in mark["sources"].values())
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_fused_folder_serves_a_catalog(folder: Path) -> None:
     for name, options in (("one", {"shard_size": 30}), ("two", {"shard_size": 7, "batch_size": 2})):
@@ -341,7 +346,6 @@ def test_wrong_targets_and_items_are_refused(folder: Path, tmp_path: Path) -> No
     assert inside.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_service_answers_from_a_fused_folder(folder: Path) -> None:
     with Server(folder / "fused") as server:

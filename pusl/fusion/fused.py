@@ -197,7 +197,7 @@ class FusedGenerator(Streaming):
                 vocabulary, members, batch_size, long, spelled=self._spelled.get(id(members), {}),
             )  # fmt: skip
             for number, (i, pool) in enumerate(zip(part, self._pool(query, k), strict=True)):
-                ranker = self.told if self.told is not None and known is not None and known[i] else self.ranker
+                ranker = self._ranker(None if known is None else known[i])
                 inside = members.contains if vocabulary == "prefer" and members is not None else None
                 curve = calibration or self.calibration
                 answers[i] = self.choose(pool, k, ranker, inside, bonus, min_score, curve)
@@ -271,15 +271,18 @@ class FusedGenerator(Streaming):
         for start in range(0, len(texts), CHUNK):
             part = slice(start, start + CHUNK)
             query = Query(texts[part], known[part] if known is not None else None, batch_size=batch_size)
-            for pool, phrases in zip(self.pooler.pool(query, lists[part]), lists[part], strict=True):
-                chances = dict(zip(pool.forms, self._probabilities(pool), strict=True))
+            pools = self.pooler.pool(query, lists[part])
+            for number, (pool, phrases) in enumerate(zip(pools, lists[part], strict=True)):
+                ranker = self._ranker(None if query.known is None else query.known[number])
+                chances = dict(zip(pool.forms, ranker.probabilities(ranker.log_odds(pool.features)), strict=True))
                 own = [float(chances.get(normalize(phrase), 0.0)) for phrase in phrases]
                 logs = [math.log(chance) if chance > 0 else -math.inf for chance in own]
                 found.append(PhraseScores(logs, logs, own))
         return found
 
-    def _probabilities(self, pool: CandidatePool) -> np.ndarray:
-        return self.ranker.probabilities(self.ranker.log_odds(pool.features))
+    def _ranker(self, known: Sequence[str] | None) -> Ranker:
+        """The ranker for an item with these keyphrases: told items have one of their own."""
+        return self.told if self.told is not None and known else self.ranker
 
     def explain(self, text: str, keyphrases: Sequence[str]) -> list[Explanation]:
         """Marks each keyphrase as a trained model does, and adds the sources that proposed it, with their ranks."""
