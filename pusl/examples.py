@@ -73,7 +73,7 @@ def read_examples(
     `template` builds the text from columns ("{title}. {description}"); `columns` names columns that
     have other names. With `labeled=False` the keyphrases may be absent (a catalog to predict
     for); with `numbered=True` the line's number is the id. Blank keyphrases are dropped together with
-    their counts. `fix` is what the user is told to do about an id that occurs twice.
+    their counts. `fix` is added to the error message for a repeated id.
     """
     columns = path.columns if isinstance(path, ItemFile) else columns or STANDARD
     if template is not None:

@@ -195,8 +195,12 @@ def push(
     Args:
         folder: made by `pusl train`, `pusl post-train` or `pusl fuse`; it is not changed.
         repository: `user/model`; made if it does not exist, private unless `public`.
-        labels: whether training labels go along; a fused model cannot do without. If there are any, you must say so.
+        labels: whether training labels go along; a fused model cannot do without. Pass True or
+            False if the folder has any.
+        public: make the repository public.
+        token: of the Hub, if you are not logged in.
         card: further metadata of the model card: license, language, datasets.
+        message: of the commit.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 

@@ -73,12 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--propensity-parameters", nargs="+", default=[], metavar="NAME=X",
         help="numbers of the propensity model: a=0.55 b=1.5 (jpv, the default), beta and gamma (power), "
         "c to h (richards)")  # fmt: skip
-    add("--unbiased", metavar="FILE", help="items whose labels were not left to chance; they give the `direct` "
-        "propensities, and the numbers of jpv, power or richards are fitted to them")  # fmt: skip
+    add("--unbiased", metavar="FILE", help="items in which every right label was kept with the same probability "
+        "(--control-probability); they give the `direct` propensities, and the numbers of jpv, power or richards "
+        "are fitted to them")  # fmt: skip
     add("--control-probability", type=float, default=1.0, metavar="P",
         help="probability with which a right label of the unbiased file was kept (default: 1)")  # fmt: skip
     add("--prior", type=float, default=0.0, metavar="ALPHA",
-        help="steadier propensities of rare labels: share (n_l + ALPHA)/(n + ALPHA) (default: 0, off)")  # fmt: skip
+        help="steadier propensities of rare labels: ALPHA is added to a label's items and to all items "
+        "(default: 0, off)")  # fmt: skip
     add("--bins", type=integer(-MOST), nargs="+", default=[1, 10, 100, 1000], metavar="N",
         help="where the bins of labels by training frequency begin (default: 1 10 100 1000)")  # fmt: skip
     add(

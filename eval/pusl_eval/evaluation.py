@@ -98,11 +98,11 @@ class Compared(dict[str, Any]):
 
 
 def evaluate(references: Source, predictions: Source, k: Sequence[int | str] = (5, 10), **settings: Any) -> Evaluation:
-    """Every metric (docs/reference/metrics.md defines them) for one system.
+    """Every metric for one system.
 
     `references` and `predictions` are paths, sequences of records or mappings from id to keyphrases;
-    each `k` is a number, "mu" or "2mu". `settings` are the fields of `pusl_eval.settings.Settings`:
-    train, universe, label_space, weights, normalization, bootstrap, seed, ...
+    each `k` is a number, "mu" or "2mu". `settings` are the flags of `pusl evaluate`,
+    with underscores: train, universe, label_space, weights, normalization, bootstrap, seed and others.
 
     Examples:
         >>> truth = {"a": ["red shoe", "sneaker"], "b": ["hat"]}

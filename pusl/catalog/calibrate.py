@@ -1,4 +1,4 @@
-"""A model + a file with references -> the curve that turns its scores into probabilities of being right.
+"""A model + a file with references -> the curve that turns its scores into probabilities of being labeled.
 
 The curve is kept beside the output under a name made from everything it depends on, so a run that is
 started again finds it, and another model or other settings never do.

@@ -185,7 +185,7 @@ def score_catalog(
 ) -> Summary:
     """Scores of every item's candidates into `output`; resumes where a killed run stopped.
 
-    With `calibrate`, a file with references, each row also has the probabilities that its phrases are right.
+    With `calibrate`, a file with references, each row also has the probabilities that its phrases are labeled.
     """
     recipe = ModelRecipe(os.path.abspath(model_folder(model)), precision, threads, device=device)
     input, output, candidates = (storage.plain_path(path) for path in (input, output, candidates))

@@ -186,7 +186,7 @@ def generate_catalog(
     `KeyphraseGenerator.generate` (strategy, allow_repeats, vocabulary, min_score, batch_size, seed, ...);
     None means its default; for `workers`, as many as fit. With `complete`, each item's own keyphrases are
     known: k further ones are given, and a PUSL model continues after them. With `calibrate`, a file with references,
-    scores (and `min_score`) are probabilities of being right, learned from the model's predictions for that file.
+    scores (and `min_score`) are probabilities of being labeled, learned from the model's predictions for that file.
     `predictions`: for a fused model, the files of sources that were made elsewhere.
     """
     if isinstance(model, (str, os.PathLike)):

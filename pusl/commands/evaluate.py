@@ -1,6 +1,7 @@
 """Scores predictions of one system or several, fairly where labels are missing.
 
-Prints the main scores with 95% intervals. With --output, metrics.json holds every score.
+Prints the scores, with 95% intervals for means over items. --output FILE writes them as JSON, with the intervals of
+every group.
 
 examples:
   pusl evaluate --references test.jsonl --predictions pusl.jsonl --k 3 6 --train train.jsonl --output metrics.json

@@ -86,9 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--temperature",
         type=float,
         metavar="X",
-        help="sample phrases instead of searching for the best; higher is more random",
+        help="sample phrases instead of searching for the best; higher is more random (default: 0, no sampling)",
     )
-    decoding.add_argument("--top-p", type=float, metavar="X", help="sample among the most probable tokens only")
+    decoding.add_argument("--top-p", type=float, metavar="X", help="with --temperature: sample among the most "
+        "probable tokens that together have this probability (default: 1, all)")  # fmt: skip
     add_seed(decoding)
     decoding.add_argument(
         "--explain",

@@ -36,10 +36,14 @@ INHERITED = (
 
 @dataclasses.dataclass(frozen=True)
 class SecondTraining(TrainConfig):
-    """The flags of `pusl train`, three of them with other defaults."""
+    """The flags of `pusl train`, some of them with other defaults."""
 
     epochs: float = option(3.0, "passes over the selected items", minimum=0.0001)  # paper
     optimizer: str | None = option(None, "muon or adamw (default: that of the first training)", OPTIMIZERS)
+    batch_size: int | None = option(
+        None, "items per optimizer step on average, over all processes (default: 32)", minimum=1
+    )
+    dropout: float | None = option(None, "dropout rate (default: the model's own)", minimum=0.0)
     lr: float | None = option(
         None, "peak learning rate (default: half that of the first training, if the optimizer is the same)", minimum=0.0
     )

@@ -2,7 +2,8 @@
 
 Candidates are one list for all items (one phrase per line), or records with an `id` and a list `candidates` or
 `keyphrases` (a predictions file will do). The output holds each item's candidates, best first; `scores` are
-log-probabilities, the same that `pusl generate` gives. Work is kept in OUTPUT.parts/ until the output is
+log-probabilities. A fused model and --calibrate also give `probabilities`, which `pusl generate` then gives as
+`scores`. Work is kept in OUTPUT.parts/ until the output is
 complete, so the same command resumes after a crash.
 
 examples:

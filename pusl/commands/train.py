@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="YAML file of settings, or the name of one that comes with PUSL (tate); flags win over it",
+        help="YAML file of settings, or the name of one that comes with PUSL, such as tate; flags win over it",
     )
     parser.add_argument("--resume", action="store_true", help="continue the unfinished run in --out")
     add_force(parser)

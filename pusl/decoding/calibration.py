@@ -1,4 +1,4 @@
-"""Scores of keyphrases and whether they were right -> the probability of being right, for any score.
+"""Scores of keyphrases and whether they were labeled -> the probability of being labeled, for any score.
 
 found = generator.generate(dev_texts, k=10)
 calibration = Calibration.fit(*hits(found, dev_keyphrases))

@@ -57,7 +57,7 @@ class KeyphraseGenerator(Streaming):
         precision: `fp32`, `tf32` (CUDA), `bf16`, or `int8` (CPU). The last two are faster and give nearly the same
             keyphrases. None takes the device's default: bf16 on GPUs that have it, else fp32.
         universe: phrases for `closed`, `prefer` and `explain`: a `Universe` or the name of a file.
-        calibration: turns scores into probabilities of being right.
+        calibration: turns scores into probabilities of being labeled.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class KeyphraseGenerator(Streaming):
             token: for a private model on the Hub.
             cache_dir: where downloads are kept.
             local_files_only: use only what is downloaded already.
+            options: `universe` and `calibration`, as in the constructor.
         """
         folder = model_folder(
             model, revision=revision, token=token, cache_dir=cache_dir, local_files_only=local_files_only

@@ -139,7 +139,7 @@ class Streaming:
     def stream(
         self, texts: Iterable[str], k: int, *, buffer: int = STREAM_BUFFER, **options: Any
     ) -> Iterator[Prediction]:
-        """PredictionList one by one, in order, for input that may never end; at most `buffer` texts are held.
+        """Predictions one by one, in order, for input that may never end; at most `buffer` texts are held.
 
         `options` are those of `generate`, except `known`.
         """

@@ -37,7 +37,7 @@ ARRAYS = ("tokens", "first", "terminal", "digests")
 
 @dataclass
 class Universe:
-    """Phrases as a tree of token ids: node 0 is the empty prefix.
+    """Phrases that a model may or must give, such as real queries, as a tree of token ids; node 0 is the empty prefix.
 
     Attributes:
         tokens: the last token of each node's prefix (nodes level by level, parents in order).

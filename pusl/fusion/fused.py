@@ -155,7 +155,7 @@ class FusedGenerator(Streaming):
         progress: bool = False,
         **others: Any,
     ) -> PredictionList:
-        """k keyphrases for each text, in the order of the texts; scores are probabilities of being right.
+        """k keyphrases for each text, in the order of the texts; scores are probabilities of being labeled.
 
         Args:
             known: keyphrases that each text has already; none is given again, all of them are used.
@@ -258,7 +258,7 @@ class FusedGenerator(Streaming):
         known: Iterable[Iterable[str]] | None = None,
         batch_size: int = 64,
     ) -> list[PhraseScores]:
-        """The probability that each candidate is right, as `probabilities`, and its logarithm, as `scores`.
+        """The probability that each candidate is labeled, as `probabilities`, and its logarithm, as `scores`.
 
         A candidate that no source proposes is judged by the generators' scores, its words and its frequency.
         """

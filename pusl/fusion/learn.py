@@ -46,8 +46,9 @@ from pusl_eval.normalize import normalize
 log = logging.getLogger(__name__)
 LEAST_ITEMS = 50  # labeled dev items from which on a ranker is learned (docs/guides/fusing.md)
 DEV_ITEMS = 2000  # more of them change little and cost time
-TOLD_ITEMS = 1000  # dev items that the ranker for told items learns from
-TOLD_SHARE = 0.5  # of an item's keyphrases that the ranker for told items is told
+TOLD_ITEMS = 1000  # tellings of dev items that the ranker for told items learns from
+TELLINGS = 4  # of the same item, if there are few
+TOLD_SHARES = (0.0, 0.2, 0.35, 0.5)  # of an item's keyphrases that it is told; at least one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +114,21 @@ def fuse(
 ) -> dict[str, Any]:
     """Trains what has to be trained, learns the ranker and writes the folder; returns what fusion.json holds.
 
-    `told_items` is the number of dev items for the second ranker, which ranks for items that already have some
-    keyphrases (`--complete`). With 0 there is none, and such items are ranked like all others.
+    Args:
+        train: labeled items; neighbors and classifiers learn from them.
+        dev: other labeled items, for the ranker; None adds up reciprocal ranks instead.
+        sources: as `--sources` of `pusl fuse`: `knn`, `svm`, `text`, `NAME=DIR`, `NAME=FILE`.
+        out: folder for the fused model.
+        columns: names of the files' columns, if they are not the usual ones.
+        depth: candidates from each source (default: 3μ, between 15 and 50).
+        dev_items: learn from at most as many (2,000).
+        precision: of the models among the sources.
+        device: of the models among the sources.
+        seed: decides which dev items are taken, and what they are told.
+        ablate: measure what each source is worth, by learning once more without it.
+        told_items: dev items for a second ranker, for items that already have keyphrases (1,000). The same item may
+            count several times, told other keyphrases. With 0 there is no second ranker.
+        force: replace the folder.
     """
     specs = parse_sources(sources)
     check_target(out, force)
@@ -255,22 +269,26 @@ def _refuse_overlap(memory: Memory, items: Sequence[LabeledItem], dev: Any) -> N
 
 
 def _learn_told(pooler: Pooler, items: Sequence[LabeledItem], most: int, seed: int) -> Ranker | None:
-    """A ranker for `--complete`: half of each item's keyphrases are told, the others have to be found."""
+    """A ranker for `--complete`: items are told some of their keyphrases, and the others have to be found.
+
+    Few items are told several times, other keyphrases each time: chance decides less (docs/log.md, 2026-11-19).
+    """
     rich = [item for item in items if len(item[2]) > 1][:most]
     if len(rich) < LEAST_ITEMS:
         return None
     chance = np.random.default_rng(seed)
     known, hidden = [], []
-    for _, _, phrases in rich:
-        count = min(len(phrases) - 1, max(1, round(TOLD_SHARE * len(phrases))))
+    told_items = [rich[number % len(rich)] for number in range(min(most, TELLINGS * len(rich)))]
+    for _, _, phrases in told_items:
+        count = min(len(phrases) - 1, max(1, round(chance.choice(TOLD_SHARES) * len(phrases))))
         told = set(chance.permutation(len(phrases))[:count].tolist())
         known.append([phrase for number, phrase in enumerate(phrases) if number in told])
         hidden.append([phrase for number, phrase in enumerate(phrases) if number not in told])
-    pools = _timed("candidates of told dev items", lambda: collect(pooler, rich, known))
-    features, right, owner = training_rows(pools, hidden)
+    pools = _timed("candidates of told dev items", lambda: collect(pooler, told_items, known))
+    features, right, telling = training_rows(pools, hidden)
     if not 0 < right.sum() < len(right):
         return None
-    return fit_ranker(features, right, owner, pooler.names, seed=seed)[0]
+    return fit_ranker(features, right, telling % len(rich), pooler.names, seed=seed)[0]
 
 
 def collect(

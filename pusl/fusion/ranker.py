@@ -135,7 +135,7 @@ class Ranker:
         return self.slope * self.trees(features) + self.shift
 
     def probabilities(self, log_odds: np.ndarray) -> np.ndarray:
-        """Probabilities of being right; reciprocal rank fusion gives its own scores."""
+        """Probabilities of being labeled; reciprocal rank fusion gives its own scores."""
         return 1 / (1 + np.exp(-log_odds)) if self.learned else log_odds
 
     def save(self, path: Path) -> None:

@@ -35,7 +35,7 @@ class ServeConfig:
     )
     max_seconds: float = option(
         1.2,
-        "processor seconds that one text may take; at least three times what a long text takes with default settings",
+        "processor seconds that one text may take; never less than three times what a long text takes by default",
         minimum=0.05,
     )
     max_open: int = option(2048, "open requests; above that the answer is 503", minimum=1)

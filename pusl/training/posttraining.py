@@ -37,7 +37,7 @@ SOURCES = ("raw", "synthetic")
 
 @dataclass
 class Selection:
-    """How the items of post-training are chosen. Values marked (paper) are the publication's."""
+    """How the items of post-training are chosen."""
 
     sources: str = option("raw,synthetic", "where items come from: raw, synthetic or raw,synthetic")
     samples: int = option(

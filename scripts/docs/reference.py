@@ -22,6 +22,8 @@ _INTRODUCTION = """`pusl COMMAND --help` shows the same in the terminal.
 - If a run is killed, type the same command again and it continues. `pusl train` and `pusl post-train` also need
   `--resume`.
 - μ (mu) is the mean number of keyphrases per training item. Formulas of all scores: [Metrics](metrics.md).
+- A flag with a `--no-` form is off unless its default says otherwise.
+- *The paper* is the publication of PUSL ([Sources](../sources.md#pusl)).
 - Do your files name their columns differently? See [Column flags](#column-flags).
 """
 
