@@ -155,8 +155,9 @@ class KeyphraseGenerator(Streaming):
             temperature: above 0 samples.
             top_p: sample from the most probable tokens that together have this probability.
             num_beams: width of the phrase search.
-            floor: a phrase this much (in log-probability) below the item's best is junk; nothing is given instead.
-            bonus: what leaving the universe costs under `prefer`, in log-probability.
+            floor: a phrase this much (in log-probability) below the item's best is junk (12); nothing is given
+                instead.
+            bonus: what leaving the universe costs under `prefer`, in log-probability (3).
             calibration: overrides the generator's own.
             long: texts longer than the model reads are `cut` (and marked `truncated`), or searched by overlapping
                 windows (`window`); then a score is the log-probability that any window has the phrase.

@@ -38,7 +38,7 @@ class TopKKeyphrasesLogitsProcessor(LogitsProcessor):
         eok: id of `<eok>`, which ends it.
         eos: id of the end of the text.
         k: how many keyphrases.
-        max_phrase_tokens: longest keyphrase, without its marks.
+        max_phrase_tokens: longest keyphrase, without its marks (16).
         pad: id of the padding; rows that have finished get only this.
         banned: further ids that must not appear inside a keyphrase (a separator, untrained spare rows).
 
