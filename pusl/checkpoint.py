@@ -20,12 +20,15 @@ from pusl.devices import resolve_device
 from pusl.hub import parse_id, why
 from pusl.paradigms import Paradigm
 from pusl.tokenizer import BOK, EOK, SEP, TokenIds, add_marks, token_ids
+from pusl_eval.errors import damage_refused
 from pusl_eval.files import InputError, even_permissions, open_atomic, read_json, read_lines, staging_folder, write_json
+from pusl_eval.files.lines import is_gzip
 
 FORMAT = 1
 LARGEST_DEFAULT = 100_000  # of the lengths and counts in pusl.json
 DEFAULT_PARADIGM = paradigms.get("pusl")
 META_FILE, LABELS_FILE = "pusl.json", "labels.txt.gz"
+REPAIR = "copy the folder again or train again"  # what helps if a file of it is missing or damaged
 FAMILY = ("t5", "mt5", "umt5", "longt5")  # ByT5 is a t5 with a tokenizer of its own
 
 # name: d_model, d_kv, heads, d_ff, layers on each side, default vocabulary
@@ -74,8 +77,12 @@ def scratch_model(shape: str, tokenizer: Any, *, dropout: float = 0.1, seed: int
 def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFAULT_PARADIGM) -> tuple[Any, Any]:
     """A hub id or a folder -> (model in fp32, tokenizer), marks added and embeddings fitted to the paradigm."""
     import torch
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig
 
+    if os.path.isdir(name):
+        if not (Path(name) / "config.json").is_file():
+            raise InputError(f"model '{name}': not a folder with a checkpoint (config.json is missing); {REPAIR}")
+        _check_file(Path(name) / "config.json")
     asked = None if os.path.exists(name) else parse_id(name)
     place: dict[str, Any] = {"pretrained_model_name_or_path": name}
     if asked is not None:
@@ -91,13 +98,8 @@ def load_base(name: str, dropout: float | None = None, paradigm: Paradigm = DEFA
             ) from None
         if config.model_type not in FAMILY:
             raise InputError(f"model '{name}' is a {config.model_type}; PUSL trains T5, mT5, umT5, ByT5 and LongT5")
-        try:
-            changes: dict[str, Any] = {} if dropout is None else {"dropout_rate": dropout}
-            model = load_weights(**place, dtype=torch.float32, **changes)
-            tokenizer = AutoTokenizer.from_pretrained(**place, trust_remote_code=False)
-        except Exception as error:
-            # safetensors, tokenizers and torch each have their own errors for a damaged file
-            raise InputError(f"model '{name}' cannot be loaded ({_first_line(error)})") from None
+        changes: dict[str, Any] = {} if dropout is None else {"dropout_rate": dropout}
+        model, tokenizer = _load(place, f"model '{name}'", dtype=torch.float32, **changes)
     _settle_scale(place, model)
     fit_embeddings(model, tokenizer, paradigm)
     return model, tokenizer
@@ -229,23 +231,65 @@ def load_weights(pretrained_model_name_or_path: str | Path, **options: Any) -> A
     return model
 
 
+def _load(place: dict[str, Any], title: str, **options: Any) -> tuple[Any, Any]:
+    """A model and its tokenizer. In a local folder, the file that is missing or damaged is named."""
+    folder = Path(place["pretrained_model_name_or_path"])
+    weights = sorted(path.name for kind in ("*.safetensors", "*.bin") for path in folder.glob(kind))
+    with _damage_named(folder, title, ["config.json", *(weights or ["model.safetensors"])]):
+        model = load_weights(**place, **options)
+    return model, load_tokenizer(**place, title=title)
+
+
+def load_tokenizer(pretrained_model_name_or_path: str | Path, title: str = "", **place: Any) -> Any:
+    """The tokenizer of a model. In a local folder, the file that is missing or damaged is named."""
+    from transformers import AutoTokenizer
+
+    folder = Path(pretrained_model_name_or_path)
+    with _damage_named(folder, title or f"{folder}: the tokenizer", ["tokenizer_config.json", "tokenizer.json"]):
+        tokenizer = AutoTokenizer.from_pretrained(pretrained_model_name_or_path, trust_remote_code=False, **place)
+    # Of some kinds, transformers makes an empty one if there is no file to read it from.
+    if folder.is_dir() and tokenizer.is_fast and not any(folder.glob("*.model")):
+        _check_file(folder / "tokenizer.json")
+    return tokenizer
+
+
+@contextlib.contextmanager
+def _damage_named(folder: Path, title: str, files: Iterable[str]) -> Iterator[None]:
+    """Turns what libraries say of a file that is missing or damaged (each has its own errors) into its name."""
+    try:
+        yield
+    except Exception as error:
+        if folder.is_dir() and not isinstance(error, InputError):
+            for name in files:
+                _check_file(folder / name)
+        raise InputError(f"{title} cannot be loaded ({_first_line(error)})") from None
+
+
+def _check_file(path: Path) -> None:
+    """An InputError if a file of a model is missing or damaged."""
+    if not path.is_file():
+        raise InputError(f"{path.parent}: {path.name} is missing; {REPAIR}")
+    if path.suffix == ".json":
+        read_json(path, REPAIR)
+    elif path.suffix == ".safetensors":
+        from safetensors import safe_open
+
+        with damage_refused(path, "cannot be loaded, the file", REPAIR), safe_open(path, framework="pt"):
+            pass
+
+
 def load_checkpoint(folder: str | Path, device: str | None = None, dtype: Any = None) -> Checkpoint:
     """A folder written by `pusl train` -> a Checkpoint in eval mode.
 
     `device` is `cpu`, `cuda`, `cuda:1`, `mps` or `auto` (the default), `dtype` the weights' type (default: float32).
     """
     import torch
-    from transformers import AutoTokenizer
 
     folder = Path(folder)
     meta = read_meta(folder)
     with quiet():
-        try:
-            model = load_weights(folder, dtype=dtype or torch.float32)
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except Exception as error:
-            # safetensors, tokenizers and torch each have their own errors for a damaged file
-            raise InputError(f"{folder}: the model cannot be loaded ({_first_line(error)})") from None
+        place = {"pretrained_model_name_or_path": folder}
+        model, tokenizer = _load(place, f"{folder}: the model", dtype=dtype or torch.float32)
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
         raise InputError(
@@ -292,6 +336,8 @@ def load_labels(folder: str | Path) -> list[str]:
     path = Path(folder) / LABELS_FILE
     if not path.is_file():
         return []
+    if not is_gzip(path):
+        raise InputError(f"{path}: is damaged, its content is not gzip data; {REPAIR}")
     return [label for _, label in read_lines(path)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import signal
 from importlib import import_module
 from pathlib import Path
 
@@ -213,6 +214,15 @@ def test_weights_that_are_not_finite_are_refused(files: Path, monkeypatch: pytes
 def test_other_processes_follow_the_same_rules_for_numbers() -> None:
     with np.errstate(over="raise"), pytest.raises(FloatingPointError):
         list(run_parallel(np.exp, [(1e9,), (1e9,)], jobs=2))
+
+
+def _holds_interrupts(_: int) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_workers_leave_ctrl_c_to_their_parent() -> None:
+    assert list(run_parallel(_holds_interrupts, [(1,), (2,)], jobs=2)) == [True, True]
+    assert not _holds_interrupts(0)
 
 
 def test_label_matrix_of_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ import torch
 from decoding_models import checkpoint
 from safetensors.torch import load_file, save_file
 
-from pusl.checkpoint import load_base, load_checkpoint, save_checkpoint
-from pusl_eval.files import InputError
+from pusl.checkpoint import load_base, load_checkpoint, load_labels, save_checkpoint, save_labels
+from pusl.cli import main
+from pusl.decoding.generator import KeyphraseGenerator
+from pusl.fusion.folder import read_fused
+from pusl.fusion.learn import fuse
+from pusl_eval.files import InputError, write_rows
 
 NORM = "decoder.final_layer_norm.weight"
 
@@ -87,3 +92,92 @@ def test_a_damaged_pusl_json_is_refused(folder: Path, change: dict[str, Any], sa
     with pytest.raises(InputError, match=said) as raised:
         load_checkpoint(folder)
     assert "\n" not in str(raised.value) and str(path) in str(raised.value)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("load", [load_checkpoint, lambda folder: load_base(str(folder))], ids=["checkpoint", "base"])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_missing_or_cut_file_is_named(folder: Path, load: Any, name: str) -> None:
+    cut(folder / name)
+    with pytest.raises(InputError, match="copy the folder again or train again") as raised:
+        load(folder)
+    assert str(raised.value).startswith(str(folder / name)) and "\n" not in str(raised.value)
+    (folder / name).unlink()
+    with pytest.raises(InputError, match=rf"{name} is missing\)?; copy the folder again or train again") as raised:
+        load(folder)
+    assert str(folder) in str(raised.value)
+
+
+def test_a_tokenizer_that_transformers_makes_from_nothing_is_refused(folder: Path) -> None:
+    """It makes a T5 tokenizer of a hundred marks where there is no file to read one from."""
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tokenizer_class": "T5Tokenizer"}))
+    (folder / "tokenizer.json").unlink()
+    for load in (load_checkpoint, lambda name: load_base(str(name))):
+        with pytest.raises(InputError, match=r"tokenizer\.json is missing"):
+            load(folder)
+
+
+@pytest.mark.parametrize("size", [0, 1, 10], ids="{} bytes".format)
+def test_damaged_labels_are_refused_where_they_are_read(folder: Path, size: int) -> None:
+    save_labels(folder, ["red shoe", "boot"])
+    path = folder / "labels.txt.gz"
+    path.write_bytes(path.read_bytes()[:size])
+    generator = KeyphraseGenerator(load_checkpoint(folder))
+    for read in (lambda: load_labels(folder), lambda: generator.explain("a red shoe", ["red shoe"])):
+        with pytest.raises(InputError, match="damaged") as raised:
+            read()
+        assert str(raised.value).startswith(f"{path}: ") and "\n" not in str(raised.value)
+
+
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("fused")
+    items = [{"id": name, "text": f"a red shoe {name}", "keyphrases": ["shoe"]} for name in "ab"]
+    write_rows(home / "train.jsonl", items)
+    fuse(home / "train.jsonl", None, ["knn", "frequency", "text"], home / "fused")
+    return home / "fused"
+
+
+@pytest.mark.parametrize("part", ["ranker.npz", "memory", "sources/frequency", "sources/frequency/baseline.json"])
+def test_a_missing_part_of_a_fused_model_is_named(fused: Path, tmp_path: Path, part: str) -> None:
+    copy = Path(shutil.copytree(fused, tmp_path / "copy"))
+    assert KeyphraseGenerator.from_pretrained(copy).generate(["a shoe"], 1)[0].keyphrases == ["shoe"]
+    shutil.rmtree(copy / part) if (copy / part).is_dir() else (copy / part).unlink()
+    with pytest.raises(InputError, match="copy the folder again") as raised:
+        KeyphraseGenerator.from_pretrained(copy)
+    assert str(copy) in str(raised.value) and Path(part).name in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("fusion.json", '{"percent": {', "fusion.json: not valid JSON"),
+        ("pusl.json", '{"paradigm": "fused", "sources": [1], "depth": 1, "defaults": {}, "memory": "m"}', "is damaged"),
+    ],
+    ids=["fusion.json", "pusl.json"],
+)
+def test_damaged_json_of_a_fused_model_is_refused(
+    fused: Path, tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    copy = Path(shutil.copytree(fused, tmp_path / "copy"))
+    (copy / name).write_text(content)
+    with pytest.raises(InputError, match=said) as raised:
+        KeyphraseGenerator.from_pretrained(copy)
+    assert str(copy / name) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_updating_a_trained_model_says_what_it_is(
+    folder: Path, fused: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = fused.parent / "train.jsonl"
+    assert main(["fuse", "--update", str(folder), "--train", str(train)]) == 2
+    said = capsys.readouterr().err
+    assert "a trained model (pusl), not a fused one" in said and "--out NEW" in said
+    with pytest.raises(InputError, match="no such model folder"):
+        read_fused(folder / "nowhere")
+    with pytest.raises(InputError, match=r"not a fused model \(no pusl.json\)"):
+        read_fused(folder.parent)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,34 @@ def test_wrong_words_exit_with_2_and_two_lines(words: list[str]) -> None:
     assert done.stdout == ""
     assert 1 <= len(done.stderr.splitlines()) <= 2
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["-k", "100000"], "-k is 100000; it must be at most 1000"),
+        (
+            ["-k", "3", "--min-score", "0.3"],
+            "--min-score 0.3: the scores of this model are log-probabilities, at most 0; "
+            "give a negative number, or add --calibrate",
+        ),
+        (
+            ["-k", "3", "--min-score", "1.5", "--calibrate", "dev.jsonl"],
+            "--min-score 1.5: the scores of this model are probabilities, at most 1",
+        ),
+    ],
+    ids=["k", "log-probability", "probability"],
+)
+def test_what_no_model_can_do_is_said_before_it_is_loaded(
+    flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pusl.json").write_text('{"paradigm": "pusl"}')
+    files = ["--model", str(tmp_path), "--input", "items.jsonl", "--output", str(tmp_path / "out.jsonl")]
+    assert main(["generate", *files, *flags]) == 2
+    assert capsys.readouterr().err == f"pusl: {said}\n"
+    (tmp_path / "pusl.json").write_text('{"paradigm": "fused"}')
+    assert main(["generate", *files, "-k", "3", "--min-score", "1.5"]) == 2
+    assert "--min-score 1.5: the scores of this model are probabilities" in capsys.readouterr().err
 
 
 def test_version() -> None:

@@ -121,4 +121,6 @@ def test_report_and_judge_read_the_columns_of_a_users_table(tmp_path, monkeypatc
     capsys.readouterr()
     assert main(["judge", *files, *columns, "--output", "v.jsonl", "--dry-run"]) == 0
     assert "items:    2 (12 verdicts)" in capsys.readouterr().out
+    assert main(["report", *files, "--delimiter", ";", "--encoding", "latin-1", "--output", "s.html"]) == 2
+    assert "no column 'id' (found: sku, title, tags). Name it with --id-column" in capsys.readouterr().err
     assert main(["judge", *files, "--output", "v.jsonl", "--dry-run"]) == 2

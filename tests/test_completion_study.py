@@ -11,6 +11,7 @@ from decoding_models import checkpoint, documents
 from script_runs import run_here
 
 from pusl.checkpoint import save_checkpoint
+from pusl.fusion.learn import fuse
 from pusl_eval.files import write_rows
 
 pytestmark = pytest.mark.slow
@@ -42,3 +43,16 @@ def test_told_and_not_told_beside_one2one(tmp_path: Path) -> None:
     ):
         wrong = run_here(SCRIPT, *items, *more)
         assert wrong.returncode == 2 and message in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+def test_a_fused_model_is_told_too(tmp_path: Path) -> None:
+    rows = [{"id": str(i), "text": text, "keyphrases": ["drone", "lamp"]} for i, text in enumerate(documents(12))]
+    write_rows(tmp_path / "train.jsonl", rows)
+    fuse(tmp_path / "train.jsonl", None, ["knn", "text"], tmp_path / "fused")
+    write_rows(
+        tmp_path / "items.jsonl", [{**row, "keyphrases": ["drone"], "complete": ["drone", "lamp"]} for row in rows]
+    )
+    items, model = ["--items", str(tmp_path / "items.jsonl")], f"fused={tmp_path / 'fused'}"
+    done = run_here(SCRIPT, *items, "-k", "1", "--models", model)
+    assert done.returncode == 0, done.stderr
+    assert [line.split(" | ")[0] for line in done.stdout.splitlines()[2:4]] == ["| fused, told", "| fused"]

@@ -48,6 +48,10 @@ FILES = {
     "items.xls": (GOOD, "unknown file ending"),
     "bad.parquet": (GOOD, "not a readable Parquet file"),
     "quote.csv": (b'id,text,keyphrases\n1,"never closed,a\n', "not valid CSV"),
+    "short.csv": (b"id,text,keyphrases\n1,t\n", "2 cells, but the header has 3; quote cells that hold the delimiter"),
+    "long.csv": (b"id,text,keyphrases\n1,t,a,b\n", "4 cells, but the header has 3; quote cells that hold"),
+    "binary.csv": (b"PK\x03\x04\x14\x00\x06\x00\x08\x00\r\x00!", "looks like a binary file, not CSV; export it"),
+    "mac.csv": (b"id,text,keyphrases\r1,t,a\r", "a carriage return without a line feed; save the file with line ends"),
 }  # fmt: skip
 COMMANDS = {
     "stats": ["stats", "FILE", "--plot", "out.svg"],

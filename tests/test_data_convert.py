@@ -245,6 +245,42 @@ def test_csv_columns_with_a_separator():
     assert found[0].extra == {"title": "Zeto", "body": "flies"}
 
 
+@pytest.mark.parametrize(
+    ("lists", "items", "flags", "fix"),
+    [
+        ("a|b|c", 4, ["--separator", ";"], '--separator "|"'),
+        ("a; b", 3, [], '--separator ";"'),
+        ("a, b; c", 3, [], '--separator ";"'),
+        ("a\tb", 3, [], "--separator $'\\t'"),
+        ("a, b", 31, [], '--separator ","'),
+        ("a; b", 2, [], None),
+        ("UK cities, towns and villages", 20, [], None),
+        ('["a; b"]', 2, [], None),
+        ("a|b", 60, [], None),
+        ("a;b", 60, ["--separator", ";"], None),
+    ],
+)
+def test_lists_that_were_probably_not_split(capsys, lists, items, flags, fix):
+    """Of 60 items, 3 are enough for a warning; labels with a comma are common, so it takes more than half of them."""
+    with open("items.csv", "w", newline="") as stream:
+        rows = [(number, "text", lists if number < items else "label") for number in range(60)]
+        csv.writer(stream).writerows([("id", "text", "keyphrases"), *rows])
+    assert convert("items.csv", "--to", "out.jsonl", *flags) == 0
+    said = capsys.readouterr().err
+    if fix is None:
+        assert not said
+    else:
+        assert f"{items} of 60 labeled items have one keyphrase with" in said and said.count("\n") == 1
+        assert f"for example {lists!r}; if it separates keyphrases, add {fix}\n" in said
+
+
+def test_lists_of_json_are_lists(capsys):
+    with open("items.jsonl", "w") as stream:
+        stream.writelines(json.dumps({"id": str(n), "text": "t", "keyphrases": ["a; b"]}) + "\n" for n in range(9))
+    assert convert("items.jsonl", "--to", "out.jsonl") == 0
+    assert not capsys.readouterr().err
+
+
 @pytest.fixture
 def dataset():
     import datasets
@@ -305,7 +341,7 @@ def test_a_folder_of_data_files(folder):
     (folder / "data").mkdir()
     (folder / "data" / "train.jsonl").write_text('{"id": "1", "text": "Zeto", "keyphrases": ["drone"]}\n')
     environment = {**os.environ, "HF_HOME": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-m", "pusl", "data", "convert", "data", "--to", "out.jsonl"]
+    command = [sys.executable, "-m", "pusl", "data", "convert", "data", "--to", "out.jsonl", "--format", "hf"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert result() == [Example("1", "Zeto", ["drone"])]
@@ -336,6 +372,10 @@ def test_datasets_with_wrong_columns(dataset, capsys):
         ),
         (["items.csv", "--to", "o.jsonl"], "items.csv has no column 'text' (found: title)."),
         (["xmc", "--to", "o.jsonl"], "xmc: is a folder of XMC files. Name one"),
+        (
+            [".", "--to", "o.jsonl"],
+            ".: is a folder. Name a file, or add --format hf (a folder that `datasets` can load)",
+        ),
     ],
 )
 def test_bad_calls(folder, capsys, words, message):

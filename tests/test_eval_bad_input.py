@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from pusl_eval import evaluate
 from pusl_eval.__main__ import main
+from pusl_eval.files import InputError
 
 GOOD = [{"id": "a1", "keyphrases": ["red shoe", "hat"]}, {"id": "a2", "keyphrases": ["coat"]}]
 
@@ -96,6 +99,48 @@ def test_the_same_id_as_number_and_as_string(files, capsys):
 def test_prediction_without_reference(files, capsys):
     Path("preds.jsonl").write_bytes(lines(GOOD[0], {"id": "zz", "keyphrases": ["x"]}))
     check(capsys, run(), "preds.jsonl:2:", "'zz'", "refs.jsonl")
+
+
+@pytest.mark.parametrize("which", ["file", "records"])
+def test_predictions_for_another_file(files, capsys, which):
+    ids = ["a1", *(f"z{number}" for number in range(4))]
+    fewer = {"all": ids[1:], "most": ids, "one": ids[:2]}
+    words = {"all": "4 of 4 ids are not there. Are these predictions for another file?",
+             "most": "4 of 5 ids are not there. Are these predictions for another file?",
+             "one": "; remove the line"}  # fmt: skip
+    for name, chosen in fewer.items():
+        rows = [{"id": item, "keyphrases": ["x"]} for item in chosen]
+        if which == "file":
+            Path("preds.jsonl").write_bytes(lines(*rows))
+            line = 1 + (name != "all")
+            check(capsys, run(), f"preds.jsonl:{line}: id 'z0' has no reference in refs.jsonl", words[name])
+        else:
+            with pytest.raises(InputError, match=re.escape(words[name])):
+                evaluate(GOOD, rows, k=[1])
+    some = [{"id": item, "keyphrases": []} for item in ("a1", "a2", "a3", "a4", "y", "z")]
+    with pytest.raises(InputError, match=r"2 of 6 ids are not there. Remove their lines"):
+        evaluate([{**GOOD[0], "id": f"a{number}"} for number in range(1, 5)], some, k=[1])
+
+
+@pytest.mark.parametrize("column", ["id", "keyphrases"])
+def test_a_column_of_another_name(files, capsys, column):
+    """References have flags for it, predictions do not."""
+    row = {"sku": "a1", **GOOD[0]}
+    del row[column]
+    Path("other.jsonl").write_bytes(lines(row))
+    for extra in ({"references": "other.jsonl"}, {}):
+        code = run(*([] if extra else ["--train", "other.jsonl"]), **extra)
+        check(capsys, code, f"no field '{column}' (found: sku, ", f"). Name it with --{column}-column")
+    words = "In predictions this field must have this name"
+    check(capsys, run(predictions="other.jsonl"), f"no field '{column}'", words)
+
+
+def test_a_table_without_ids(files, capsys):
+    Path("refs.csv").write_text("sku,keyphrases\na1,hat\n")
+    words = "refs.csv has no column 'id' (found: sku, keyphrases). Name it with --id-column"
+    check(capsys, run(references="refs.csv"), words)
+    Path("refs.csv").write_text("id;keyphrases\na1;hat\n")
+    check(capsys, run(references="refs.csv"), "--delimiter ';'")
 
 
 def test_reference_without_prediction_is_an_empty_prediction(files, capsys):
@@ -254,11 +299,16 @@ def test_a_failure_leaves_the_old_output(files, capsys):
 
 def test_csv_mistakes(files, capsys):
     Path("refs.csv").write_text("id,keyphrases\na1,red shoe|hat\na2\n")
-    check(capsys, run(references="refs.csv"), "refs.csv:3", "1 cells")
+    fix = "; quote cells that hold the delimiter (',') or a line break"
+    check(capsys, run(references="refs.csv"), "refs.csv:3", "1 cells, but the header has 2", fix)
     Path("refs.csv").write_text('id,keyphrases\na1,"red shoe|hat\n')
     check(capsys, run(references="refs.csv"), "refs.csv", "CSV")
     Path("refs.csv").write_text("id,id\na1,b\n")
     check(capsys, run(references="refs.csv"), "refs.csv:1", "same name")
+    Path("refs.csv").write_bytes(bytes(range(256)) * 8)
+    check(capsys, run(references="refs.csv"), "refs.csv: looks like a binary file, not CSV; export it as text")
+    Path("refs.csv").write_bytes("id,keyphrases\r\na1,hat\r\n".encode("utf-16"))
+    check(capsys, run(references="refs.csv"), "refs.csv:1: not valid UTF-8; name its encoding")
 
 
 def test_a_parquet_file_that_is_none(files, capsys):

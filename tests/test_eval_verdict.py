@@ -44,7 +44,8 @@ def test_a_lead_that_may_be_chance():
     other = {i: (LABELS if int(i) % 2 else ["x", "y", "z", "w"]) for i in REFERENCES}
     almost = {i: (LABELS if int(i) % 2 == 0 or i == "1" else ["x", "y", "z", "w"]) for i in REFERENCES}
     text = compare(REFERENCES, {"other": other, "almost": almost}, k=[4]).verdict()
-    assert "almost is ahead of other" in text and "may be chance" in text
+    assert text.startswith("almost scores higher than other: B@4 51.0") and "may be chance" in text
+    assert "is ahead" not in text
     needed = int(text.split("score about ")[1].split()[0].replace(",", ""))
     assert 10_000 < needed <= 100_000, "an interval of ±20 points around 1 point needs about 400 times the items"
 
@@ -52,14 +53,17 @@ def test_a_lead_that_may_be_chance():
 def test_level_systems_and_no_draws():
     assert "a and b are level: B@4 75.0 against 75.0." in compare(REFERENCES, {"a": GOOD, "b": GOOD}, k=[4]).verdict()
     text = compare(REFERENCES, {"a": GOOD, "b": POOR}, k=[4], bootstrap=0).verdict()
-    assert "--bootstrap 1000" in text and "interval" not in text
+    assert text.startswith("a scores higher than b") and "--bootstrap 1000" in text and "interval" not in text
 
 
 def test_one_system():
     text = evaluate(REFERENCES, GOOD, k=[2, 4]).verdict()
     assert text.startswith("B@4 is 75.0 (95% interval 75.0 to 75.0): 75% of the 100.0 that the labels allow.")
-    assert "Of 4 phrases asked for it gives 4.00 distinct ones; 75.0% of what it gives" in text
+    assert "Of the 4 phrases asked for it gives 4.00 distinct ones; 75.0% of what it gives" in text
     assert "pusl baseline knn" in text
+    assert "Of the 1 phrase asked for it gives" in evaluate(REFERENCES, GOOD, k=[1]).verdict()
+    empty = {i: [] for i in REFERENCES}
+    assert "generate at least 1 phrase per item" in evaluate(REFERENCES, empty, k=[1]).verdict()
 
 
 def test_short_lists_come_first():
@@ -70,6 +74,40 @@ def test_short_lists_come_first():
     alone = evaluate(REFERENCES, short, k=[4]).verdict()
     assert "First generate at least 4 phrases per item: 100 of 100 prediction lists are shorter" in alone
     assert "First generate" not in compare(REFERENCES, {"lazy": LAZY, "good": GOOD}, k=[4]).verdict()
+
+
+def test_missing_predictions_come_first():
+    half = {i: phrases for i, phrases in GOOD.items() if int(i) % 2}
+    alone = evaluate(REFERENCES, half, k=[4]).verdict()
+    assert alone.startswith(
+        "Predictions are missing for 50 of 100 items; these count as empty, so the scores are too low."
+    )
+    assert alone.endswith("First generate the missing predictions.") and "Next:" not in alone
+    several = compare(REFERENCES, {"half": half, "poor": POOR, "none": {"1": LABELS[:1]}}, k=[4]).verdict()
+    assert several.startswith("Predictions are missing for 50 of 100 (half) and 99 of 100 (none) items;")
+    assert several.endswith("1 of 100 (none) prediction lists are shorter and not marked exhausted, so B@4 is too low.")
+    unlabeled = evaluate(REFERENCES | {"x": []}, GOOD, k=[4]).verdict()
+    assert "missing" not in unlabeled, "an item without labels is not scored"
+
+
+@pytest.mark.parametrize(
+    ("difference", "interval", "words"),
+    [
+        (0.0021, [0.0, 0.0042], "75.0 against 25.0, +0.2 points (95% interval 0.0 to +0.4); the interval includes 0"),
+        (0.0021, [1e-18, 0.0042], "+0.2 points (95% interval 0.0 to +0.4); the interval includes 0"),
+        (
+            0.0021,
+            [-0.0003, 0.0042],
+            "75.00 against 25.00, +0.21 points (95% interval -0.03 to +0.42); the interval inc",
+        ),
+        (0.0021, [0.0003, 0.0042], "+0.21 points (95% interval +0.03 to +0.42); the interval is above 0"),
+        (0.0021, [0.000003, 0.0042], "+0.2100 points (95% interval +0.0003 to +0.4200); the interval is above 0"),
+    ],
+)
+def test_rounding_does_not_hide_a_sign(difference, interval, words):
+    systems = compare(REFERENCES, {"poor": POOR, "good": GOOD}, k=[4], bootstrap=0)["systems"]
+    lead = verdict(systems, lambda *_: {"difference": difference, "interval": interval}, 4)[0]
+    assert words in lead and ("is ahead" in lead) == ("above 0" in words)
 
 
 def test_nothing_to_score():

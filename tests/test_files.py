@@ -266,7 +266,8 @@ def test_convert_says_what_it_guessed(tmp_path, monkeypatch, capsys):
     assert main(["data", "convert", "a.csv", "--to", "a.jsonl"]) == 0
     said = capsys.readouterr().err
     assert "a.csv: no column 'id': the ids are those of 'SKU' (see --id-column)" in said
-    assert "most items have one keyphrase with ';' in it" in said and "--separator ';'" in said
+    assert "2 of 3 labeled items have one keyphrase with ';' in it, for example 'a;b'" in said
+    assert 'add --separator ";"' in said
     assert [example.id for example in read_examples("a.jsonl")] == ["x9", "x8", "x7"]
     flags = ["--id-column", "SKU", "--separator", ";"]
     assert main(["data", "convert", "a.csv", "--to", "b.jsonl", *flags]) == 0

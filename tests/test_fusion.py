@@ -97,6 +97,25 @@ def test_labels_in_a_text_are_counted_up_to_their_endings() -> None:
     assert (memory.in_text[label], memory.given[label]) == (2, 1)
 
 
+@pytest.mark.slow
+def test_scripts_without_spaces_have_neighbors_and_labels_in_the_text(tmp_path: Path) -> None:
+    things = ("无人机", "登山靴", "台灯", "相机")
+    colors = ("红色的", "轻便的", "防水的", "黑色的", "便宜的")
+    items = [
+        {"id": f"{part}-{n}", "text": f"{colors[n % 5]}{things[n % 4]}，第{n}号，包邮", "keyphrases": [things[n % 4]]}
+        for part, count in (("train", 60), ("dev", 60)) for n in range(count)
+    ]  # fmt: skip
+    write(tmp_path / "train.jsonl", items[:60])
+    write(tmp_path / "dev.jsonl", items[60:])
+    report = fuse(tmp_path / "train.jsonl", tmp_path / "dev.jsonl", ["knn", "svm", "text"], tmp_path / "fused")
+    assert all(report["percent"][name]["B@1"] > 95 for name in ("knn", "svm", "text", "fused"))
+    (tmp_path / "queries.txt").write_text("折叠无人机\n", encoding="utf-8")
+    model = FusedGenerator.load(tmp_path / "fused", universe=tmp_path / "queries.txt")
+    found = model.generate(["新款折叠无人机"], 3)[0].keyphrases
+    assert found[0] == "无人机" and "折叠无人机" in found  # a label, and an entry of the universe
+    assert model.explain("新款折叠无人机", ["无人机"])[0]["offsets"] == [[4, 7]]
+
+
 def test_trees_are_those_of_scikit_learn_and_survive_a_file(tmp_path: Path) -> None:
     chance = np.random.default_rng(0)
     features = chance.normal(size=(600, 4))
@@ -182,6 +201,47 @@ def test_a_closed_vocabulary_min_score_and_wrong_options(fused: FusedGenerator, 
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
             fused.generate(texts, 4, **options)
+
+
+@pytest.mark.slow
+def test_phrases_of_a_universe_are_spelled_as_in_its_file(fused: FusedGenerator, tmp_path: Path) -> None:
+    (tmp_path / "universe.txt").write_text("LAMP\nRed Lamp\ntable\n  Green  Drone \n")
+    texts = [row["text"] for row in rows(12, 8)]
+    for vocabulary in ("closed", "prefer"):
+        found = fused.generate(texts, 4, vocabulary=vocabulary, universe=tmp_path / "universe.txt")
+        given = {phrase for one in found for phrase in one.keyphrases}
+        assert "LAMP" in given and not given & {"lamp", "red lamp", "green drone"}
+        if vocabulary == "closed":
+            assert given <= {"LAMP", "Red Lamp", "table", "Green  Drone"}
+
+
+@pytest.mark.slow
+def test_a_source_that_proposes_nothing_can_be_left_out(tmp_path: Path) -> None:
+    for name, seed in (("train", 1), ("dev", 2)):
+        records = [{**row, "keyphrases": [f"about {row['keyphrases'][0]}"]} for row in rows(80, seed)]
+        write(tmp_path / f"{name}.jsonl", records)
+    report = fuse(tmp_path / "train.jsonl", tmp_path / "dev.jsonl", ["knn", "text"], tmp_path / "fused")
+    assert report["percent"]["text"]["B@1"] == report["without"]["knn"]["B@1"] == 0.0
+    assert report["percent"]["fused"]["B@1"] > 50
+
+
+@pytest.mark.slow
+def test_predictions_for_other_items_are_refused(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dev = rows(120, 2)
+    other = write(tmp_path / "other.jsonl", [{"id": f"z{row['id']}", "keyphrases": ["lamp"]} for row in dev])
+    half = write(tmp_path / "half.jsonl", [{"id": row["id"], "keyphrases": ["lamp"]} for row in dev[:60]])
+    with pytest.raises(InputError, match=r"other.jsonl: has predictions for none of the \d+ labeled items"):
+        fuse(folder / "train.jsonl", folder / "dev.jsonl", [f"x={other}", "knn"], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    fuse(folder / "train.jsonl", folder / "dev.jsonl", [f"x={half}", "knn"], tmp_path / "fused")
+    assert "half.jsonl: has predictions for only 60 of the" in caplog.text
+    generate_catalog(
+        tmp_path / "fused", folder / "test.jsonl", tmp_path / "out.jsonl", 3, workers=1, progress=False,
+        predictions={"x": str(other)},
+    )  # fmt: skip
+    assert "other.jsonl: has predictions for none of the first 30 items" in caplog.text
 
 
 @pytest.mark.slow

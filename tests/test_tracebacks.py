@@ -7,6 +7,8 @@ import os
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -321,3 +323,22 @@ def test_states_that_cannot_be(refused: Callable[..., str], name: str) -> None:
     said = "not a URL" if "://" in name else "is a directory"
     line = "rerank --predictions predictions.jsonl --objective coverage -k 2 --output out.jsonl"
     assert said in refused(f"{line} --state {name}")
+
+
+SWALLOWED = """
+import ctypes, sys, time
+from pusl_eval.errors import exit_code
+
+def command():
+    def callback():
+        raise KeyboardInterrupt  # as a Ctrl-C does that arrives while a compiler calls back
+    ctypes.CFUNCTYPE(None)(callback)()
+    time.sleep(30)
+
+sys.exit(exit_code(command, "pusl"))
+"""
+
+
+def test_a_ctrl_c_that_compiled_code_swallows_still_stops_the_command() -> None:
+    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=25)
+    assert (done.returncode, done.stderr.strip()) == (130, "pusl: stopped")

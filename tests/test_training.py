@@ -166,6 +166,9 @@ def test_a_finished_run_is_not_overwritten(files, tmp_path, capsys):
     assert train(dataclasses.replace(config, seed=1), force=True).record["config"]["seed"] == 1
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text("{}")
+    with pytest.raises(InputError, match="holds other files"):
+        train(dataclasses.replace(config, out=str(tmp_path / "other")), force=True)
+    (tmp_path / "other" / "pusl.json").write_text("{}")
     with pytest.raises(InputError, match="holds a model"):
         train(dataclasses.replace(config, out=str(tmp_path / "other")))
 
@@ -209,7 +212,7 @@ def test_items_without_keyphrases_are_counted_and_an_empty_file_is_refused(tmp_p
     summary = result.record["summary"]
     assert (summary["items"], summary["trained"], summary["mu"], summary["dropped_phrases"]) == (2, 1, 1.0, 1)
     write_rows(tmp_path / "e.jsonl", rows[:1])
-    with pytest.raises(InputError, match="no item with a keyphrase"):
+    with pytest.raises(InputError, match=r"e\.jsonl has no item with a keyphrase"):
         train(settings((str(tmp_path / "e.jsonl"), None), tmp_path / "n", max_steps=1, vocab_size=270))
 
 

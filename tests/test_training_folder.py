@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pusl.cli import main
 from pusl.training import TrainConfig, train
+from pusl.training.dev_scores import DevSet, warn_of_overlap
 from pusl.training.record import RunFolder
 from pusl_eval.files import InputError, write_rows
 
@@ -68,6 +70,68 @@ def test_wrong_input_leaves_no_run_behind(files, tmp_path, wrong, monkeypatch):
     with pytest.raises(InputError):
         train(settings(files, tmp_path / "mine", **{**wrong, **places}))
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize("force", [False, True], ids=["", "force"])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("README.md", "my notes"),
+        ("x", ""),
+        ("run.json", '{"mine": 1}'),
+        ("training/data/mine.txt", "mine"),
+        ("selection/mine.txt", "mine"),
+        ("config.json", "{}"),
+    ],
+)
+def test_a_folder_with_other_files_is_refused_and_stays(files, tmp_path, name, content, force):
+    path = tmp_path / "mine" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    with pytest.raises(InputError, match=rf"mine: holds other files \({name.split('/')[0]}\); name a new folder"):
+        train(settings(files, tmp_path / "mine"), force=force)
+    assert path.read_text() == content and len(list((tmp_path / "mine").rglob("*.*"))) == ("." in name)
+
+
+def test_what_a_killed_command_left_is_no_obstacle(tmp_path):
+    (tmp_path / "selection").mkdir()
+    for name in ("sparse-1.jsonl", "generated-1.jsonl", "generated-1.json", "selected.jsonl", "selection.json"):
+        (tmp_path / "selection" / name).write_text("")
+    (tmp_path / ".run.json.0123456789abcdef01234567.tmp").write_text("")
+    assert RunFolder(tmp_path).admit(resume=True, force=False) is None
+
+
+def test_a_damaged_run_is_still_a_run(tmp_path):
+    (tmp_path / "training" / "data").mkdir(parents=True)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(InputError, match=r"run.json: not valid JSON .*pass --force to start again"):
+        RunFolder(tmp_path).admit(resume=True, force=False)
+    assert RunFolder(tmp_path).admit(resume=False, force=True) is None
+
+
+def test_nothing_to_resume_is_said(tmp_path, capsys):
+    assert main(["train", "--resume", "--out", str(tmp_path / "nowhere")]) == 2
+    assert capsys.readouterr().err.startswith(f"pusl: {tmp_path / 'nowhere'}: no run to resume; omit --resume")
+
+
+@pytest.mark.parametrize(("shared", "warned"), [(0, False), (3, True), (20, True)])
+def test_dev_items_that_are_training_items_are_counted(files, tmp_path, shared, warned, caplog):
+    """Their scores would choose the model that knows its training items best."""
+    rows = [{"id": f"dev-{n}" if n >= shared else str(n), "text": f"a red shoe, no. {n}", "keyphrases": ["shoe"]}
+            for n in range(20)]  # fmt: skip
+    write_rows(tmp_path / "dev.jsonl", rows)
+    dev = DevSet(tmp_path / "dev.jsonl", 2.0, 500)
+    warn_of_overlap(dev, files / "train.jsonl")
+    assert bool(caplog.messages) == warned
+    if warned:
+        assert f"{shared} of 20 dev items are in the training file too (e.g. '0')" in caplog.messages[0]
+
+
+@pytest.mark.slow
+def test_a_run_warns_of_dev_items_that_are_training_items_once(files, tmp_path, caplog):
+    config = settings(files, tmp_path / "model", dev=str(files / "train.jsonl"))
+    train(config)
+    assert sum("40 of 40 dev items are in the training file" in said for said in caplog.messages) == 1
 
 
 @pytest.mark.slow

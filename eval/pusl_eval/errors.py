@@ -10,8 +10,11 @@ import errno
 import io
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 # The machine is at fault: nothing about the command is wrong.
 DISK_ERRORS = (
@@ -54,7 +57,8 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = command() or 0
+        with _interrupts_kept():
+            code = command() or 0
         sys.stdout.flush()
     except InputError as error:
         _say(f"{name}: {error}")
@@ -91,6 +95,26 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
         _say(f"{name}: {fault}")
         return 1
     return code
+
+
+@contextlib.contextmanager
+def _interrupts_kept() -> Iterator[None]:
+    """Ctrl-C where Python cannot raise it (in a callback of compiled code) is given again a moment later."""
+    before = sys.unraisablehook
+
+    def hook(swallowed: Any) -> None:
+        if not issubclass(swallowed.exc_type, KeyboardInterrupt):
+            before(swallowed)
+            return
+        again = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _fault_of_the_machine(message: str) -> str:

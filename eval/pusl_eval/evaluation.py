@@ -61,7 +61,7 @@ class Evaluation(dict[str, Any]):
         return score_rows({system: self})
 
     def verdict(self) -> str:
-        """What the scores say, in two or three plain sentences."""
+        """What the scores say, in a few plain sentences."""
         from pusl_eval.verdict import verdict
 
         return " ".join(verdict({"it": self}, lambda *_: None, max(self["k"])))
@@ -83,7 +83,7 @@ class Compared(dict[str, Any]):
         return score_rows(self["systems"])
 
     def verdict(self) -> str:
-        """Who is ahead, how sure that is, what it costs and what to do next, in two or three plain sentences."""
+        """Who is ahead, how sure that is, what it costs and what to do next, in a few plain sentences."""
         from pusl_eval.verdict import verdict
 
         return " ".join(verdict(self["systems"], self.gap, max(self["k"])))
@@ -306,7 +306,8 @@ def _evaluate(prepared: _Prepared, name: str, source: Source) -> Evaluation:
             "groups": {value: spans[label] for value, label in groups.items()},
         },
         "provenance": own | {  # type: ignore[typeddict-item]
-            "files": own["files"] | {"predictions": inputs.fingerprint(source)}, "short_lists": short,
+            "files": own["files"] | {"predictions": inputs.fingerprint(source)},
+            "missing_predictions": int(np.sum(predictions.missing & (sets.lengths > 0))), "short_lists": short,
             "warnings": [*own["warnings"], *notes],
         },
     }  # fmt: skip

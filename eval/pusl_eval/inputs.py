@@ -25,12 +25,12 @@ from pusl_eval.presence import Texts
 from pusl_eval.records import (
     PredictionRecord,
     ReferenceRecord,
-    check_known,
     parse_prediction,
     parse_reference,
     read_label_file,
     read_predictions,
     read_references,
+    unknown_id,
 )
 
 Source: TypeAlias = (
@@ -297,7 +297,8 @@ def _prediction_records(source: Source, known: Mapping[str, int], of: str) -> It
     seen: dict[str, int] = {}
     for line, row in enumerate(_rows(source), 1):
         prediction = parse_prediction(row, "predictions", line, seen)
-        check_known(prediction, known, "predictions", of)
+        if prediction.id not in known:
+            raise unknown_id(prediction, (row.get("id") for row in _rows(source)), known, "predictions", of)
         yield prediction
 
 

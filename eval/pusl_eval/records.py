@@ -6,13 +6,14 @@ integer (which is turned into a string). Fields that PUSL does not know are kept
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pusl_eval.columns import STANDARD, BadRecord, Columns, ItemFields, columns_of
+from pusl_eval.columns import STANDARD, BadRecord, Columns, ItemFields, ItemFile, columns_of, missing_column
 from pusl_eval.concepts import is_vocabulary, read_concepts
 from pusl_eval.files import InputError, Row, kind_of, read_lines, read_rows, type_name
 
@@ -93,16 +94,28 @@ def read_predictions(path: str | Path, known: Container[str] | None = None, of: 
     seen: dict[str, int] = {}
     for line, row in read_rows(path):
         prediction = parse_prediction(row, path, line, seen)
-        if known is not None:
-            check_known(prediction, known, path, of)
+        if known is not None and prediction.id not in known:
+            raise unknown_id(prediction, (row.get("id") for _, row in read_rows(path, ["id"])), known, path, of)
         yield prediction
 
 
-def check_known(prediction: PredictionRecord, known: Container[str], path: str | Path, of: str = "") -> None:
-    """An InputError when no reference has the prediction's id."""
-    if prediction.id not in known:
-        where = f" in {of}" if of else ""
-        raise InputError(f"{path}:{prediction.line}: id {prediction.id!r} has no reference{where}; remove the line")
+def unknown_id(
+    prediction: PredictionRecord, ids: Iterable[Any], known: Container[str], path: str | Path, of: str
+) -> InputError:
+    """The error for a prediction whose id no reference has. `ids` are those of the whole file, for the advice."""
+    total = unknown = 0
+    with contextlib.suppress(InputError):  # what is wrong with a later line is not the matter here
+        for one in ids:
+            total += 1
+            unknown += str(one) not in known
+    where = f" in {of}" if of else ""
+    said = f"{path}:{prediction.line}: id {prediction.id!r} has no reference{where}"
+    if unknown == 1 < total:
+        return InputError(f"{said}; remove the line")
+    share = f"{unknown:,} of {total:,} ids {'is' if unknown == 1 else 'are'} not there"
+    if 2 * unknown > total:
+        return InputError(f"{said}; {share}. Are these predictions for another file?")
+    return InputError(f"{said}; {share}. Remove their lines")
 
 
 def read_label_file(path: str | Path) -> Iterator[str]:
@@ -130,8 +143,9 @@ def read_label_file(path: str | Path) -> Iterator[str]:
 
 def parse_reference(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> ReferenceRecord:
     """One row -> a ReferenceRecord. `seen` (id -> line) finds repeated ids."""
-    name = _id_of(row, path, line, seen)
-    phrases = _phrases_of(row, path, line, name)
+    flags = isinstance(path, ItemFile)  # named on a command line, where flags say which column is which
+    name = _id_of(row, path, line, seen, ". Name it with --id-column" if flags else "")
+    phrases = _phrases_of(row, path, line, name, ". Name it with --keyphrases-column" if flags else "")
     counts, text, group = row.get("counts"), row.get("text"), row.get("group")
     if counts is not None:
         _check_numbers(counts, "counts", len(phrases), path, line, name)
@@ -147,8 +161,8 @@ def parse_reference(row: Row, path: str | Path, line: int, seen: dict[str, int] 
 
 def parse_prediction(row: Row, path: str | Path, line: int, seen: dict[str, int] | None = None) -> PredictionRecord:
     """One row -> a PredictionRecord. `seen` (id -> line) finds repeated ids."""
-    name = _id_of(row, path, line, seen)
-    phrases = _phrases_of(row, path, line, name)
+    name = _id_of(row, path, line, seen, ". In predictions this field must have this name")
+    phrases = _phrases_of(row, path, line, name, ". In predictions this field must have this name")
     scores, exhausted = row.get("scores"), row.get("exhausted", False)
     if scores is not None:
         _check_numbers(scores, "scores", len(phrases), path, line, name)
@@ -161,13 +175,15 @@ def parse_prediction(row: Row, path: str | Path, line: int, seen: dict[str, int]
     return PredictionRecord(name, phrases, scores, exhausted, extra, line)
 
 
-def _id_of(row: Row, path: str | Path, line: int, seen: dict[str, int] | None) -> str:
+def _id_of(row: Row, path: str | Path, line: int, seen: dict[str, int] | None, fix: str) -> str:
     name = row.get("id", _MISSING)
     if type(name) is int:
         name = str(name)
     if type(name) is not str:
         if name is _MISSING:
-            raise InputError(f"{path}:{line}: no field 'id' (found: {', '.join(row) or 'nothing'})")
+            if isinstance(path, ItemFile) and kind_of(path) != "jsonl":
+                raise missing_column(path, "id", list(row), "--id-column")
+            raise InputError(f"{path}:{line}: no field 'id' (found: {', '.join(row) or 'nothing'}){fix}")
         raise InputError(f"{path}:{line}: 'id' is {type_name(name)}; expected a string or an integer")
     if not name:
         raise InputError(f"{path}:{line}: 'id' is empty")
@@ -178,13 +194,13 @@ def _id_of(row: Row, path: str | Path, line: int, seen: dict[str, int] | None) -
     return name
 
 
-def _phrases_of(row: Row, path: str | Path, line: int, name: str) -> list[str]:
+def _phrases_of(row: Row, path: str | Path, line: int, name: str, fix: str) -> list[str]:
     phrases: list[str] = row.get("keyphrases", _MISSING)
     if type(phrases) is list and _ONLY_STRINGS.issuperset(map(type, phrases)):
         return phrases
     where = f"{path}:{line}: id {name!r}:"
     if phrases is _MISSING:
-        raise InputError(f"{where} no field 'keyphrases' (found: {', '.join(row)})")
+        raise InputError(f"{where} no field 'keyphrases' (found: {', '.join(row)}){fix}")
     if type(phrases) is not list:
         hint = "; write [] for none" if phrases is None else ""
         raise InputError(f"{where} 'keyphrases' is {type_name(phrases)}; expected a list of strings{hint}")

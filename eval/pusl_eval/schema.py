@@ -53,6 +53,7 @@ class Provenance(TypedDict):
     bootstrap: int  # draws
     seed: int
     versions: dict[str, str]
+    missing_predictions: int  # items with references that the predictions lack
     short_lists: dict[str, int]  # cut -> items with fewer predictions than the cut that are not marked exhausted
     warnings: list[str]
 

@@ -20,9 +20,9 @@ from tqdm.auto import tqdm
 
 from pusl.baselines.label_matrix import TrainingData
 from pusl.baselines.model import Baseline, Ranking, top_k
-from pusl.baselines.tfidf import words
 from pusl.config import DEVICE, option
 from pusl.devices import resolve_device
+from pusl.words import words
 from pusl_eval.files import InputError, read_json, write_json
 from pusl_eval.flags import SEED
 

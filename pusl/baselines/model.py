@@ -108,7 +108,9 @@ def load_baseline(folder: str | Path, name: str | None = None) -> Baseline:
     """The model that `save_baseline` wrote; an InputError if the folder holds something else."""
     folder = Path(folder)
     if not (folder / "baseline.json").is_file():
-        raise InputError(f"{folder}: is not a saved baseline (baseline.json is missing); save one with --save")
+        raise InputError(
+            f"{folder}: is not a saved baseline (no baseline.json); copy the folder again, or save one with --save"
+        )
     stored = read_json(folder / "baseline.json", "train the baseline again")
     if stored.get("format") != FORMAT:
         raise InputError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -16,12 +18,29 @@ def run_parallel(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], 
         yield from (work(*task) for task in tasks)
         return
     from joblib import Parallel, delayed
+    from joblib.externals.loky.backend import resource_tracker
 
     # joblib starts fresh interpreters, so callers need no main guard, and shares large arrays as memory maps.
     # What numpy warns of is the caller's choice, there as here.
     rules = dict(np.geterr())
     processes = min(jobs, len(tasks)) or -1
-    yield from Parallel(n_jobs=processes, return_as="generator")(delayed(_run)(rules, work, task) for task in tasks)
+    resource_tracker.ensure_running()  # its start would end the block below too early
+    with interrupts_held():  # the workers start here, and inherit that
+        results = Parallel(n_jobs=processes, return_as="generator")(delayed(_run)(rules, work, task) for task in tasks)
+    yield from results
+
+
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block; processes that start in it never get it. Their parent ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run(rules: dict[str, Any], work: Callable[..., Result], task: tuple[Any, ...]) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,21 +11,9 @@ import numpy as np
 from scipy import sparse
 
 from pusl.config import option
+from pusl.words import pairs, words
 from pusl_eval.files import InputError, read_json, write_json
 from pusl_eval.flags import SEED
-from pusl_eval.normalize import normalize
-
-WORD = re.compile(r"\w+")
-
-
-def words(text: str) -> list[str]:
-    """Lower-case words, digits and single letters included.
-
-    >>> words("Saltash, Cornwall; 1827")
-    ['saltash', 'cornwall', '1827']
-    """
-    return WORD.findall(normalize(text))
-
 
 MOST_WORDS = 20  # of a sequence that is a feature
 
@@ -44,7 +31,8 @@ class TfidfConfig:
 class Tfidf:
     """(1 + ln tf) · (ln((1 + n)/(1 + df)) + 1) of words (and word pairs with `ngrams=2`), rows scaled to length 1.
 
-    The same values as scikit-learn's TfidfVectorizer with `sublinear_tf=True`, stored as JSON instead of a pickle.
+    In scripts without spaces, signs and pairs of signs are the words. Elsewhere these are the values of scikit-learn's
+    TfidfVectorizer with `sublinear_tf=True`, stored as JSON instead of a pickle.
     """
 
     def __init__(self, ngrams: int = 1, min_count: int = 1) -> None:
@@ -56,8 +44,8 @@ class Tfidf:
 
     def _terms(self, text: str) -> list[str]:
         found = words(text)
-        pairs = [" ".join(found[i : i + n]) for n in range(2, self.ngrams + 1) for i in range(len(found) - n + 1)]
-        return found + pairs
+        sequences = [" ".join(found[i : i + n]) for n in range(2, self.ngrams + 1) for i in range(len(found) - n + 1)]
+        return found + sequences + pairs(text)
 
     def fit(self, texts: Sequence[str]) -> sparse.csr_matrix:
         """Learns the vocabulary and the document frequencies; returns the texts' rows."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pusl.catalog.shards import CatalogFile
 from pusl.decoding.calibration import Calibration
 from pusl.devices import resolve_device, resolve_precision
 from pusl.fusion.folder import generator_folders, is_fused
 from pusl_eval.files import InputError, Row, check_input, file_digest
+from pusl_eval.records import read_predictions
+
+log = logging.getLogger(__name__)
 
 # Everything in a model folder that a prediction depends on; checkpoints and logs of the training do not count.
 MODEL_FILES = ("*.json", "*.safetensors", "*.bin", "*.model")
@@ -69,12 +75,11 @@ class ModelRecipe:
     def prepare(self) -> None:
         """Builds the universe's index once, before several processes want to map it."""
         if self.universe:
-            from transformers import AutoTokenizer
-
+            from pusl.checkpoint import load_tokenizer
             from pusl.decoding.universe import Universe
 
             for folder in generator_folders(self.model):
-                Universe.open(self.universe, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+                Universe.open(self.universe, load_tokenizer(folder))
 
     def fingerprint(self) -> Row:
         """Digests of the model's files and of the universe, precision and threads."""
@@ -108,3 +113,14 @@ class ModelRecipe:
         """The size of the weight files; of a fused model, of all its files."""
         pattern = "*" if is_fused(self.model) else "*.safetensors"
         return sum(path.stat().st_size for path in Path(self.model).rglob(pattern) if path.is_file())
+
+
+def check_predictions(files: Mapping[str, str | os.PathLike[str]], source: CatalogFile) -> None:
+    """Warns of a fused model's predictions made elsewhere (`--source`) that are for other items."""
+    first = source.first_ids() if files else set()
+    for name, path in files.items():
+        if first and first.isdisjoint(one.id for one in read_predictions(check_input(Path(path)))):
+            log.warning(
+                f"--source {name}={path}: has predictions for none of the first {len(first):,} items of {source.path}; "
+                "are they for another file?"
+            )

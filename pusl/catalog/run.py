@@ -20,7 +20,7 @@ import numpy as np
 
 from pusl.catalog.parts import InputChanged, WorkFolder, id_hash, pack_part, repeated
 from pusl.catalog.processes import run_tasks
-from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor
+from pusl.catalog.recipes import GeneratorSpec, ModelRecipe, Predictor, check_predictions
 from pusl.catalog.shards import CatalogFile, CatalogItem, Chunk
 from pusl.devices import gpu_count, resolve_device
 from pusl.examples import STANDARD, Columns
@@ -224,6 +224,7 @@ def generate_catalog(
         "columns": {name: getattr(columns, name) for name in columns_read},
         "versions": versions(),
     }  # fmt: skip
+    check_predictions(dict(predictions or {}), source)
     job = ShardJob(input, columns, model, options)
     return run_catalog(
         job, source, output, fingerprint, shard_size=shard_size, workers=workers, engine=engine,

@@ -17,6 +17,7 @@ from pusl_eval.columns import BadRecord, Columns, ItemFields, missing_column
 from pusl_eval.files import Batch, InputError, Row, open_reader
 from pusl_eval.files.storage import size_of
 
+FIRST = 1_000  # items that tell whether another file belongs to this one
 SHOWN_CHARS = 2_000  # of a rejected record, kept in the .rejects file
 
 
@@ -117,6 +118,11 @@ class CatalogFile:
             row = {**row, column: ""}  # null is an item without text
         name, text = self.fields.identifier(row), self.fields.text(row)
         return CatalogItem(line, name, text, self.fields.known(row) if self.complete else ())
+
+    def first_ids(self, count: int = FIRST) -> set[str]:
+        """Ids of the first usable items."""
+        chunk = next(self.chunks(count), None)
+        return {item.id for item in self.parse(chunk)[0]} if chunk else set()
 
     def check_known(self) -> None:
         """Refuses a file in which no record has the column of keyphrases; one that has it ends the search."""

@@ -29,6 +29,7 @@ from typing import Any
 
 from pusl.commands.shared_flags import MODEL, add_columns, add_force, add_k, add_seed, add_speed, integer
 from pusl.config import add_flags, build
+from pusl.decoding.arguments import MOST_KEYPHRASES, threshold, whole_number
 from pusl.examples import Columns
 from pusl.llm.endpoint import LLMSettings
 from pusl_eval.files import InputError
@@ -121,6 +122,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"--vocabulary {args.vocabulary} needs --universe FILE")
     if bool(args.model) == bool(args.llm):
         raise InputError("name a model: either --model DIR (made by `pusl train`) or --llm NAME")
+    if args.model:
+        whole_number("-k", args.k, 1, MOST_KEYPHRASES)
     if args.dataset:
         from pusl.data.hf_datasets import check_dataset_folder
 
@@ -167,6 +170,7 @@ def _generate(args: argparse.Namespace) -> None:
     from pusl.process import prepare_process
 
     prepare_process(keep_memory=True)
+    _check_threshold(args)
     names = {name: value for name, value in vars(args).items() if name in Columns.__dataclass_fields__}
     engine_options: dict[str, Any] = {}
     if args.engine == "ray":
@@ -193,6 +197,18 @@ def _generate(args: argparse.Namespace) -> None:
 
         save_predictions(args.output, args.dataset)
     print(describe(summary, args.output))
+
+
+def _check_threshold(args: argparse.Namespace) -> None:
+    """Refuses a --min-score that no score reaches, before the model is loaded."""
+    if args.min_score is None or args.llm:
+        return
+    from pusl.fusion.folder import is_fused
+    from pusl.hub import model_folder
+
+    probable = args.calibrate is not None or is_fused(model_folder(args.model))
+    kind = "probability" if probable else "log-probability"
+    threshold(args.min_score, kind, "--min-score", "or add --calibrate")
 
 
 def _model(args: argparse.Namespace) -> Any:

@@ -101,7 +101,10 @@ def _resumed(args: argparse.Namespace) -> TrainConfig:
         raise InputError("--resume needs --out: the folder of the run to continue")
     record = RunFolder(out).record()
     if record is None:
-        return build(TrainConfig, args, args.config)
+        config = build(TrainConfig, args, args.config)
+        if not config.train:
+            raise InputError(f"{out}: no run to resume; omit --resume and give --train to start one")
+        return config
     if args.config:
         raise InputError("--resume takes its settings from run.json; omit --config")
     names = {field.name for field in dataclasses.fields(TrainConfig)}

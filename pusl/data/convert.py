@@ -13,6 +13,7 @@ from pusl.config import check
 from pusl.data import duplicates
 from pusl.data.annif import looks_like_annif, read_corpus, write_corpus
 from pusl.data.convert_config import FORMATS, ConvertConfig, Report
+from pusl.data.hf_datasets import dataset_rows, is_saved
 from pusl.data.interactions import read_log
 from pusl.data.json_stream import is_json_list
 from pusl.data.label_studio import looks_like_tasks, read_tasks, write_tasks
@@ -24,11 +25,13 @@ from pusl.examples import Columns, Example, SeenIds, examples_of, read_examples
 from pusl_eval.columns import ItemFields, choose_ids
 from pusl_eval.concepts import Thesaurus, is_vocabulary
 from pusl_eval.files import InputError, Row, check_apart, check_output, is_url, kind_of, read_rows, write_rows
+from pusl_eval.files.tables import LIST_SEPARATOR
 from pusl_eval.normalize import collapse, distinct_forms
 from pusl_eval.records import parse_prediction
 
 __all__ = ["ConvertConfig", "Report", "convert", "guess_format"]
-SEPARATORS = (";", ",")  # looked for in keyphrases that may be whole lists
+SEPARATORS = {"|": '"|"', ";": '";"', "\t": r"$'\t'", ",": '","'}  # of lists -> how a shell takes them
+FEW, SHARE = 3, 0.05  # items that look like lists, and their share of the labeled ones: enough for a warning
 TWICE = f"{duplicates.FIX}, or --number-ids"
 PARALLEL = ("scores", "probabilities")  # lists of a prediction with one value per keyphrase
 Readers = dict[str, Callable[[str, ConvertConfig, Columns, Report], Iterator[Example]]]
@@ -98,7 +101,12 @@ def guess_format(source: str, config: ConvertConfig, columns: Columns, warnings:
     if path.is_dir():
         if any(path.glob("lbl*.json*")):
             raise InputError(f"{source}: is a folder of XMC files. Name one, such as {path / 'trn.json.gz'}")
-        return "annif" if looks_like_annif(path) else "hf", columns
+        if looks_like_annif(path):
+            return "annif", columns
+        if config.split is None and not is_saved(path):
+            raise InputError(f"{source}: is a folder. Name a file, or add --format hf (a folder that `datasets` can "
+                             "load) or --format annif")  # fmt: skip
+        return "hf", columns
     if not path.exists() and not is_url(source):
         raise InputError(f"{source}: no such file. A dataset of the Hugging Face hub needs --format hf")
     if config.texts is not None and config.to_format != "label-studio":
@@ -245,31 +253,39 @@ def _table(source: str, config: ConvertConfig, columns: Columns, report: Report)
     columns, numbered = choose_ids(columns, list(first), config.number_ids, report.warnings)
     once = config.duplicates == "error"
     found = read_examples(source, columns=columns, numbered=numbered, unique_ids=once, fix=TWICE)
-    yield from _watch_lists(found, columns, report)
+    cells = kind_of(source) in ("csv", "tsv") or columns.separator is not None
+    yield from _watch_lists(found, columns, report) if cells else found
 
 
 def _watch_lists(examples: Iterator[Example], columns: Columns, report: Report) -> Iterator[Example]:
-    """The examples; warns if most of them have one keyphrase that looks like a list."""
-    single = dict.fromkeys(SEPARATORS, 0)
+    """The examples; warns if items have a single keyphrase that looks like a list of another separator."""
+    others = [char for char in SEPARATORS if char != (columns.separator or LIST_SEPARATOR)]
+    lists, shown = dict.fromkeys(others, 0), dict.fromkeys(others, "")
     labeled = 0
     for example in examples:
         labeled += bool(example.keyphrases)
-        if len(example.keyphrases) == 1:
-            for char in SEPARATORS:
-                single[char] += char in example.keyphrases[0]
+        for char in others if len(example.keyphrases) == 1 else ():
+            if char in example.keyphrases[0]:
+                lists[char] += 1
+                shown[char] = shown[char] or example.keyphrases[0]
         yield example
-    likely = max(SEPARATORS, key=lambda char: single[char])
-    if columns.separator is None and 2 * single[likely] > labeled:
+    suspects = [char for char in others if _look_like_lists(char, lists[char], labeled)]
+    if suspects:
+        likely = max(suspects, key=lambda char: (char != ",", lists[char]))
         report.warnings.append(
-            f"most items have one keyphrase with {likely!r} in it; if it separates keyphrases, "
-            f"pass --separator {likely!r}"
+            f"{lists[likely]:,} of {labeled:,} labeled items have one keyphrase with {likely!r} in it, for example "
+            f"{shown[likely][:60]!r}; if it separates keyphrases, add --separator {SEPARATORS[likely]}"
         )
+
+
+def _look_like_lists(char: str, lists: int, labeled: int) -> bool:
+    """Whether so many single keyphrases with the character are probably lists. A comma is often part of a label."""
+    return 2 * lists > labeled or (char != "," and lists >= max(FEW, SHARE * labeled))
 
 
 def _hf(source: str, config: ConvertConfig, columns: Columns, report: Report) -> Iterator[Example]:
     """A dataset folder (saved by `save_to_disk`, or of data files) or a dataset of the hub."""
-    from pusl.data.hf_datasets import dataset_rows
-
-    yield from dataset_rows(
+    found = dataset_rows(
         source, columns, config.split, config.config_name, config.streaming, config.number_ids, report.warnings
     )
+    yield from found if columns.separator is None else _watch_lists(found, columns, report)

@@ -55,6 +55,11 @@ def load(source: str, split: str | None, config_name: str | None, streaming: boo
     return loaded[split]
 
 
+def is_saved(folder: str | Path) -> bool:
+    """Whether `save_to_disk` made the folder."""
+    return any((Path(folder) / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+
 def split_files(source: str, folder: str | Path, config_name: str | None = None) -> dict[str, Path]:
     """Split -> the file for it: train, dev (validation) and test as the other commands expect them."""
     loaded = _load_all(source, config_name, streaming=True)
@@ -74,9 +79,8 @@ def _load_all(source: str, config_name: str | None, streaming: bool) -> Any:
 
     datasets.disable_progress_bars()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries would fill the screen
-    path = Path(source)
     try:
-        if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
+        if is_saved(source):
             loaded = datasets.load_from_disk(source)
         else:
             loaded = datasets.load_dataset(source, config_name, streaming=streaming)

@@ -76,6 +76,28 @@ def real_number(name: str, value: Any, *, finite: bool = True) -> float:
     return number
 
 
+def threshold(value: Any, scores: str, name: str = "min_score", hint: str = "or give a calibration") -> float | None:
+    """A least score that scores of this kind can reach: `log-probability`, `probability` or another word for any.
+
+    >>> threshold(None, "probability"), threshold(-2, "log-probability")
+    (None, -2.0)
+    >>> threshold(2, "probability")
+    Traceback (most recent call last):
+    pusl_eval.errors.InputError: min_score 2: the scores of this model are probabilities, at most 1
+    """
+    if value is None:
+        return None
+    number = real_number(name, value)
+    if scores == "log-probability" and number > 0:
+        more = f", {hint}" if hint else ""
+        kind = f"log-probabilities, at most 0; give a negative number{more}"
+    elif scores == "probability" and number > 1:
+        kind = "probabilities, at most 1"
+    else:
+        return number
+    raise InputError(f"{name} {number:g}: the scores of this model are {kind}")
+
+
 def check_sampling(temperature: Any, top_p: Any) -> tuple[float, float]:
     """A temperature of 0 searches; the others are neither so low nor so high that probabilities overflow."""
     temperature, top_p = real_number("temperature", temperature), real_number("top_p", top_p)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TypedDict
 
+from pusl.words import PIECE
 from pusl_eval.normalize import normalize
-
-_WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class Marks(TypedDict):
@@ -31,7 +29,7 @@ Words = tuple[list[str], list[tuple[int, int]]]  # in normalized form, and where
 
 def words_of(text: str) -> Words:
     """A text's words; those of a long text are found once for all its keyphrases."""
-    spans = [match.span() for match in _WORD.finditer(text)]
+    spans = [match.span() for match in PIECE.finditer(text)]
     return [normalize(text[start:end]) for start, end in spans], spans
 
 
@@ -40,8 +38,8 @@ def occurrences(text: Words, phrase: str) -> list[list[int]]:
 
     >>> occurrences(words_of("Zeto drone: the ZETO  Drone X2"), "zeto drone")
     [[0, 10], [16, 27]]
-    >>> occurrences(words_of("swordfish"), "sword")
-    []
+    >>> occurrences(words_of("swordfish"), "sword"), occurrences(words_of("折叠无人机"), "无人机")
+    ([], [[2, 5]])
     """
     words, spans = text
     wanted, _ = words_of(phrase)

@@ -175,7 +175,7 @@ class KeyphraseGenerator(Streaming):
         if num_beams is not None:
             num_beams = arguments.whole_number("num_beams", num_beams, 1, arguments.MOST_BEAMS_ASKED)
         temperature, top_p = arguments.check_sampling(temperature, top_p)
-        min_score = None if min_score is None else arguments.real_number("min_score", min_score)
+        min_score = arguments.threshold(min_score, "log-probability" if calibration is None else "probability")
         floor, bonus = arguments.real_number("floor", floor, finite=False), arguments.real_number("bonus", bonus)
         phrases = self._universe(universe) or self.universe
         if vocabulary != "open" and phrases is None:
@@ -440,11 +440,11 @@ class KeyphraseGenerator(Streaming):
         return form
 
     def _spell(self, ids: tuple[int, ...]) -> tuple[str, str]:
-        """The text of a phrase and its normalized form."""
+        """The text of a phrase and its normalized form, which is "" if its bytes are no text."""
         known = self._texts.get(ids)
         if known is None:
             if len(self._texts) >= SPELLINGS:
                 self._texts.clear()
             text = decode_each(self.tokenizer, [ids])[0].strip()
-            known = self._texts[ids] = (text, normalize(text))
+            known = self._texts[ids] = (text, "" if "\ufffd" in text else normalize(text))
         return known

@@ -13,6 +13,7 @@ import numpy as np
 
 from pusl.fusion.memory import Memory, Vote
 from pusl.fusion.sources import GeneratorSource, NeighborSource, Query, Ranked, Source
+from pusl.words import unspaced, words
 from pusl_eval.normalize import normalize
 
 PHRASE = (
@@ -136,9 +137,10 @@ class Pooler:
 
     def whole(self, phrase: str, query: Query, number: int) -> bool:
         """Whether every word of the phrase is one that the items, their labels or this text have written."""
-        words = [piece for piece in normalize(phrase).replace("-", " ").split() if any(map(str.isalnum, piece))]
-        return all(word in self.memory.vocabulary or query.views[number].share(word) == 1.0 for word in words) and bool(
-            words
+        spaced = [piece for piece in normalize(phrase).replace("-", " ").split() if any(map(str.isalnum, piece))]
+        parts = [part for word in spaced for part in (words(word) if unspaced(word) else [word])]
+        return all(part in self.memory.vocabulary or query.views[number].share(part) == 1.0 for part in parts) and bool(
+            parts
         )
 
 

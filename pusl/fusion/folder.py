@@ -15,11 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pusl_eval.errors import damage_refused
 from pusl_eval.files import InputError, check_folder, folder_atomic, read_json
 
 FUSED = "fused"
 GENERATOR, PREDICTIONS = "generator", "predictions"
+WITHOUT_FOLDER = ("text", "knn", PREDICTIONS)  # kinds of sources that keep nothing in DIR/sources
 FORMAT = 1
+REPAIR = "copy the folder again or run `pusl fuse` again"
 
 
 def is_fused(folder: str | os.PathLike[str]) -> bool:
@@ -35,7 +38,7 @@ def read_fused(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The checked pusl.json of a fused model."""
     path = Path(folder) / "pusl.json"
     if not is_fused(folder):
-        raise InputError(f"{folder}: not a fused model; make one with `pusl fuse --out {folder}`")
+        raise InputError(_why_not_fused(Path(folder)))
     meta = read_json(path, "run `pusl fuse` again")
     if not isinstance(meta.get("format", 0), int):
         raise InputError(f"{path}: 'format' must be an integer, found {meta['format']!r}; run `pusl fuse` again")
@@ -44,7 +47,31 @@ def read_fused(folder: str | os.PathLike[str]) -> dict[str, Any]:
     missing = {"sources", "depth", "defaults", "memory"} - set(meta)
     if missing:
         raise InputError(f"{path}: has no {', '.join(sorted(missing))}; run `pusl fuse` again")
+    with damage_refused(path, "its content", REPAIR):
+        _check_whole(Path(folder), meta)
     return dict(meta)
+
+
+def _why_not_fused(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder}: no such model folder"
+    if not (folder / "pusl.json").is_file():
+        return f"{folder}: not a fused model (no pusl.json); name a folder made by `pusl fuse`"
+    paradigm = read_json(folder / "pusl.json", REPAIR).get("paradigm")
+    return (
+        f"{folder}: a trained model ({paradigm}), not a fused one; "
+        f"`pusl fuse --sources {folder.absolute().name}={folder} knn text --out NEW` makes one of it"
+    )
+
+
+def _check_whole(folder: Path, meta: dict[str, Any]) -> None:
+    """An InputError that names a part of the folder that is missing, or a report that is damaged."""
+    own = [source["name"] for source in meta["sources"] if source["kind"] not in WITHOUT_FOLDER]
+    for part in ("ranker.npz", meta["memory"], *(f"sources/{name}" for name in own)):
+        if not (folder / part).exists():
+            raise InputError(f"{folder}: {part} is missing; {REPAIR}")
+    if (folder / "fusion.json").exists():
+        read_json(folder / "fusion.json", REPAIR)
 
 
 def generator_folders(folder: str | os.PathLike[str]) -> list[Path]:

@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 CHUNK = 256  # texts pooled at once: bounds memory
 LEAST = 0.05  # probability that a phrase needs if it is neither in the text nor a known label
 BROKEN_LEAST = 0.5  # the same with a word that no item, no label and not the text has
+FIRST_IDEOGRAPH = "\u2e80"  # from here on, one sign can be a word
 REMEMBERED = 4096  # texts whose pools are kept for `explain`
 
 
@@ -87,6 +88,7 @@ class FusedGenerator(Streaming):
         self.depth, self.defaults, self.calibration = depth, dict(defaults or {}), calibration
         self._opened: dict[str, Universe | PhraseSet] = {}
         self._spelled: dict[int, dict[str, Any]] = {}  # of an opened universe, by source
+        self._written: dict[str, dict[str, str]] = {}  # of a universe's file: normalized -> as written
         self.universe = self._universe(universe)
         self._pools: OrderedDict[str, CandidatePool] = OrderedDict()
         if self.pooler.names != ranker.names:
@@ -172,7 +174,8 @@ class FusedGenerator(Streaming):
         known = None if known is None else arguments.known_lists(known, len(texts))
         k = arguments.whole_number("k", k, 1, arguments.MOST_KEYPHRASES)
         batch_size = arguments.whole_number("batch_size", batch_size, 1)
-        min_score = None if min_score is None else arguments.real_number("min_score", min_score)
+        chances = self.ranker.learned or calibration or self.calibration
+        min_score = arguments.threshold(min_score, "probability" if chances else "reciprocal ranks")
         for name in ("strategy", "num_beams", "temperature", "allow_repeats"):
             if others.get(name) and others[name] != self.paradigm:
                 raise InputError(f"a fused model ranks what its sources propose; it has no {name}")
@@ -202,6 +205,8 @@ class FusedGenerator(Streaming):
                 curve = calibration or self.calibration
                 answers[i] = self.choose(pool, k, ranker, inside, bonus, min_score, curve)
                 answers[i].truncated = number in query.truncated
+                if members is not None and vocabulary != "open":
+                    answers[i].keyphrases = self._as_written(members, answers[i].keyphrases)
         return answers
 
     def _pool(self, query: Query, k: int) -> list[CandidatePool]:
@@ -277,7 +282,8 @@ class FusedGenerator(Streaming):
                 chances = dict(zip(pool.forms, ranker.probabilities(ranker.log_odds(pool.features)), strict=True))
                 own = [float(chances.get(normalize(phrase), 0.0)) for phrase in phrases]
                 logs = [math.log(chance) if chance > 0 else -math.inf for chance in own]
-                found.append(PhraseScores(logs, logs, own))
+                shown = own if self.calibration is None else [self.calibration(chance) for chance in own]
+                found.append(PhraseScores(logs, logs, shown))
         return found
 
     def _ranker(self, known: Sequence[str] | None) -> Ranker:
@@ -321,16 +327,32 @@ class FusedGenerator(Streaming):
             self._opened[key], self._spelled[id(members)] = members, spelled
         return self._opened[key]
 
+    def _as_written(self, members: Universe | PhraseSet, phrases: Sequence[str]) -> list[str]:
+        """Phrases of a universe as its file spells them; only spellings that are not the normalized form are kept."""
+        path = next((path for path, opened in self._opened.items() if opened is members), None)
+        if path is None:
+            return list(phrases)
+        if path not in self._written:
+            entries = (entry.strip() for entry in read_label_file(check_input(path)))
+            self._written[path] = {form: entry for entry in entries if (form := normalize(entry)) != entry}
+        written = self._written[path]
+        forms = map(normalize, phrases)
+        return [
+            written.get(form, form) if members.contains(phrase) else phrase
+            for form, phrase in zip(forms, phrases, strict=True)
+        ]
+
 
 def is_junk(form: str) -> bool:
-    """Single letters and stammering: no keyphrase unless it is a known label.
+    """Single letters, numbers and stammering: no keyphrase unless it is a known label.
 
-    >>> [is_junk(form) for form in ("x", "red red shoe", "!!", "red shoe")]
-    [True, True, True, False]
+    >>> [is_junk(form) for form in ("x", "29", "red red shoe", "!!", "red shoe", "4k", "猫")]
+    [True, True, True, True, False, False, False]
     """
     words = form.split()
-    letters = sum(map(str.isalnum, form))
-    return letters < 2 or any(one == other for one, other in itertools.pairwise(words))
+    signs = [sign for sign in form if sign.isalnum()]
+    word = any(map(str.isalpha, signs)) and (len(signs) > 1 or signs[0] >= FIRST_IDEOGRAPH)
+    return not word or any(one == other for one, other in itertools.pairwise(words))
 
 
 def read_source(path: str | Path) -> dict[str, Ranked]:

@@ -77,6 +77,8 @@ def _without(
     ranks = part[:, [place for place, column in enumerate(names) if column.endswith(":reciprocal_rank")]]
     part[:, names.index("best_rank")] = ranks.max(1)
     scores = np.full(len(features), -np.inf)
+    if not others.any():  # no other source proposes anything
+        return scores
     scores[others] = cross_fit(part, right[others], owner[others], names, folds=ABLATION_FOLDS, seed=seed)
     return scores
 

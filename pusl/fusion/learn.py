@@ -144,6 +144,7 @@ def fuse(
         memory.save(folder / "memory")
         save_labels(folder, memory.labels)
         made = [_make(spec, memory, folder, precision, device) for spec in specs]
+        _check_coverage(specs, made, labeled, dev)
         pooler = Pooler(memory, made, depth)
         ranker, told, report = _learn(pooler, labeled, dev, dev_items, mu, seed, ablate, told_items)
         ranker.save(folder / "ranker.npz")
@@ -218,6 +219,23 @@ def _make(spec: SourceSpec, memory: Memory, folder: Path, precision: str | None,
     _timed(spec.name, lambda: baseline.fit(data))
     save_baseline(place, spec.kind, baseline)
     return BaselineSource(spec.name, baseline)
+
+
+def _check_coverage(specs: Sequence[SourceSpec], made: Sequence[Source], dev: Sequence[LabeledItem], name: Any) -> None:
+    """Predictions made elsewhere have to be for the dev items: the ranker learns from what they say about these."""
+    for spec, source in zip(specs, made, strict=True):
+        if not isinstance(source, FileSource) or not dev:
+            continue
+        covered = sum(item in source.predictions for item, _, _ in dev)
+        if not covered:
+            raise InputError(
+                f"{spec.path}: has predictions for none of the {len(dev):,} labeled items of {name}; the ranking is "
+                f"learned there, so make predictions for its items"
+            )
+        if covered < len(dev):
+            log.warning(
+                f"{spec.path}: has predictions for only {covered:,} of the {len(dev):,} labeled items of {name}"
+            )
 
 
 def _link(source: Path, target: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -16,8 +15,9 @@ import numpy as np
 from scipy import sparse
 
 from pusl.baselines.label_matrix import label_matrix
-from pusl.baselines.tfidf import WORD, Tfidf, words
+from pusl.baselines.tfidf import Tfidf
 from pusl.fusion.neighbors import NeighborIndex
+from pusl.words import PIECE, joined, unspaced, words
 from pusl_eval.errors import damage_refused
 from pusl_eval.files import open_atomic
 from pusl_eval.normalize import normalize
@@ -27,7 +27,7 @@ NEIGHBORS = 30
 LONGEST = 8  # words of a label that is looked for in a text
 PRIOR_WEIGHT = 5.0  # texts that a label's share of "in the text and given" is smoothed by
 FILES = ("items.jsonl.gz", "labels.json", "counts.npz", "features.npz", "matrix.npz")
-_PIECE = re.compile(r"\w+|[^\w\s]")
+LONGEST_UNSPACED = 16  # signs, in scripts without spaces
 
 LabeledItem = tuple[str, str, list[str]]  # id, text, keyphrases
 
@@ -41,16 +41,16 @@ def stemmed(word: str) -> str:
 def pieces(text: str) -> list[str]:
     """Words and signs of a text, normalized.
 
-    >>> pieces("Node.js  Server")
-    ['node', '.', 'js', 'server']
+    >>> pieces("Node.js  Server"), pieces("无人机")
+    (['node', '.', 'js', 'server'], ['无', '人', '机'])
     """
-    return [normalize(piece) for piece in _PIECE.findall(text)]
+    return [normalize(piece) for piece in PIECE.findall(text)]
 
 
 @lru_cache(maxsize=500_000)
 def _phrase_parts(phrase: str) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
     """The phrase as a line of pieces and of stems, its words and their stems; the same phrases come again and again."""
-    parts, own = pieces(phrase), WORD.findall(normalize(phrase))
+    parts, own = pieces(phrase), words(phrase)
     line = f" {' '.join(parts)} " if parts else ""
     return line, f" {' '.join(map(stemmed, parts))} " if parts else "", tuple(own), tuple(map(stemmed, own))
 
@@ -91,9 +91,11 @@ class TextView:
 
     def grams(self) -> Iterator[tuple[str, str]]:
         """All word sequences of the text and their stems."""
+        written = joined if any(map(unspaced, self.pieces)) else " ".join
         for first in range(len(self.pieces)):
-            for last in range(first + 1, min(first + LONGEST, len(self.pieces)) + 1):
-                yield " ".join(self.pieces[first:last]), " ".join(self.stems[first:last])
+            longest = LONGEST_UNSPACED if unspaced(self.pieces[first]) else LONGEST
+            for last in range(first + 1, min(first + longest, len(self.pieces)) + 1):
+                yield written(self.pieces[first:last]), " ".join(self.stems[first:last])
 
 
 class Memory:

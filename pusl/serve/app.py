@@ -24,7 +24,7 @@ from starlette.exceptions import HTTPException
 
 from pusl import __version__
 from pusl.serve.batching import Ticket, TooSlow, WorkerLost
-from pusl.serve.bodies import StrictRoute, checked_options
+from pusl.serve.bodies import StrictRoute, checked_options, mistake
 from pusl.serve.costs import check_work, text_costs, units_per_text
 from pusl.serve.gateway import Gateway, Problem
 from pusl.serve.schemas import ERRORS, KeyphraseRequest, KeyphraseResponse, pick
@@ -36,7 +36,6 @@ from pusl_eval.files import InputError
 log = logging.getLogger("pusl.serve.app")
 PATHS = frozenset({"/", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/keyphrases", "/v1/model"})
 PROTECTED = ("/v1/", "/metrics")
-LONGEST_PLACE = 80  # characters of a field's name in a message
 
 
 def create_app(
@@ -112,10 +111,7 @@ def _add_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         if first["type"] == "json_invalid":
             return await problem(request, Problem(400, "not_json", f"the body is not JSON: {first['ctx']['error']}"))
-        # The message never repeats the input: that could be a text. An unknown field's name is the client's own too.
-        place = ".".join(str(part) for part in first["loc"] if part != "body") or "body"
-        place = re.sub(r"[^ -~]", "?", place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "...")
-        return await problem(request, Problem(422, "invalid", f"{place}: {first['msg']}"))
+        return await problem(request, Problem(422, "invalid", mistake(first)))
 
 
 def _add_api(app: FastAPI, service: Service, locked: bool) -> None:

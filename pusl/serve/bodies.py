@@ -3,16 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+import re
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NoReturn
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from pusl.decoding.arguments import threshold
 from pusl.serve.gateway import Problem
 from pusl.serve.schemas import KeyphraseRequest
 from pusl.serve.serve_config import ServeConfig
+from pusl_eval.files import InputError
 
+LONGEST_PLACE = 80  # characters of a field's name in a message
+# pydantic's kinds of errors, in our words
+WORDS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a field of this API",
+    "too_short": "is empty; expected at least one entry",
+    "finite_number": "expected a finite number",
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing", "int_parsing_size"), "expected an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "expected a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "expected true or false"),
+    "string_type": "expected a string",
+    "string_unicode": "is not valid Unicode",
+    "list_type": "expected a list",
+}
+LIMITS = {
+    "literal_error": "expected {expected}",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le:g}",
+}
+OBJECT = 'expected a JSON object, such as {"texts": ["Waterproof hiking boots"]}'
+BODY_WORDS = {
+    "missing": f"is missing; {OBJECT}",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), OBJECT),
+    "string_unicode": "a field's name is not valid Unicode",
+}
 MOST_KEYS = 100  # in one object; each that the API does not know would get a message of its own
 
 
@@ -71,6 +101,22 @@ def _refuse(reason: str) -> NoReturn:
     raise json.JSONDecodeError(reason, "", 0)
 
 
+def mistake(error: Mapping[str, Any]) -> str:
+    """What is wrong with a body, in a few words, from the first error that pydantic found. Never repeats the input.
+
+    >>> mistake({"type": "missing", "loc": ("body", "texts"), "msg": "Field required"})
+    'texts: is missing'
+    """
+    place = ".".join(str(part) for part in error["loc"] if part != "body")
+    kind, bounds = error["type"], error.get("ctx") or {}
+    words = WORDS.get(kind) or LIMITS.get(kind, "{msg}").format(msg=error["msg"], **bounds)
+    if not place:
+        place, words = "body", BODY_WORDS.get(kind, words)
+    # An unknown field's name is the client's own: it may be long, and steer a terminal.
+    place = re.sub(r"[^ -~]", "?", place if len(place) <= LONGEST_PLACE else place[:LONGEST_PLACE] + "...")
+    return f"{place}: {words}"
+
+
 def checked_options(body: KeyphraseRequest, config: ServeConfig, info: dict[str, Any]) -> dict[str, Any]:
     """The request's options with defaults filled in, or the Problem that names the field and the limit."""
     if len(body.texts) > config.max_texts:
@@ -88,6 +134,10 @@ def checked_options(body: KeyphraseRequest, config: ServeConfig, info: dict[str,
             text.encode()
         except UnicodeEncodeError:
             raise Problem(422, "invalid", f"{place}: is not valid Unicode (it holds half a surrogate pair)") from None
+    try:
+        threshold(body.min_score, info["scores"], hint="")
+    except InputError as error:
+        raise Problem(422, "invalid", str(error)) from None
     options = body.model_dump(exclude={"texts", "known"})
     options["complete"] = body.known is not None  # texts with and without known keyphrases are batched separately
     options["k"] = body.k or min(info["defaults"]["k"], config.max_k)

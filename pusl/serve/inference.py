@@ -107,6 +107,8 @@ class Inference:
     ) -> list[dict[str, Any]]:
         """One dict per text, in order. `known`: the keyphrases that each text already has."""
         chosen = {name: value for name, value in options.items() if value is not None and name != "explain"}
+        from pusl.catalog.run import why_unusable
+
         results = []
         with time_limit(self.seconds, self._clock):
             found = self.generator.generate(texts, known=known, batch_size=self.batch_size, **chosen)
@@ -115,6 +117,8 @@ class Inference:
                     "keyphrases": one.keyphrases, "scores": [round(score, 6) for score in one.scores],
                     "exhausted": one.exhausted, "truncated": one.truncated,
                 }  # fmt: skip
+                if not one.keyphrases and (reason := why_unusable(text)):
+                    result["reason"] = reason
                 if options.get("explain"):
                     check_time()
                     result["marks"] = [_mark(seen) for seen in self.generator.explain(text, one.keyphrases)]

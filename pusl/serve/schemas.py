@@ -80,6 +80,9 @@ class KeyphraseResult(BaseModel):
     scores: list[float] = Field(description="Log-probability per keyphrase (a fused model: probability), same order.")
     exhausted: bool = Field(description="The model found fewer than k different keyphrases.")
     truncated: bool = Field(default=False, description="The text is longer than the model reads; its end was cut.")
+    reason: str | None = Field(
+        default=None, description="Why there are no keyphrases, such as `empty text`; only if the text is the reason."
+    )
     marks: list[Mark] | None = Field(default=None, description="Only with `explain`.")
 
 

@@ -44,9 +44,12 @@ class DataSummary:
 
 def prepare(
     examples: Iterable[Example], tokenizer: Any, tokens: TokenIds, folder: Path, *, max_source_length: int,
-    max_phrase_tokens: int, min_keyphrases: int = 1,
+    max_phrase_tokens: int, min_keyphrases: int = 1, name: str = "the training file",
 ) -> DataSummary:  # fmt: skip
-    """Tokenizes examples into `folder`; summary.json is written last and marks it as complete."""
+    """Tokenizes examples into `folder`; summary.json is written last and marks it as complete.
+
+    `name` is what an error calls the examples.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     known: dict[str, int] = {}
@@ -81,7 +84,7 @@ def prepare(
         longest = int(max(phrases.lengths, default=0))
     if not trained:
         few = "a keyphrase" if min_keyphrases == 1 else f"{min_keyphrases} keyphrases (--min-keyphrases)"
-        raise InputError(f"the training file has no item with {few}; there is nothing to learn")
+        raise InputError(f"{name} has no item with {few}; there is nothing to learn")
     counts.save(folder / "counts.npy", len(known))
     seen = [label for label, count in zip(known, np.load(folder / "counts.npy"), strict=True) if count]
     save_labels(folder, seen)

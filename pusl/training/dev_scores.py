@@ -6,6 +6,7 @@ therefore sees at most 2μ predictions; for items with more references it is a l
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from pusl_eval.budgets import budgets
 from pusl_eval.files import InputError, hash_rank, sample_by_hash
 from pusl_eval.normalize import distinct
 
+log = logging.getLogger(__name__)
 BATCH = 64
+MOST_SHARED = 0.01  # of the dev items, in the training file too; as in `pusl fuse`
 
 
 class DevSet:
@@ -27,7 +30,7 @@ class DevSet:
         self.items = _sample(labeled, limit)
         if not self.items:
             raise InputError(f"{path}: no item has a keyphrase, so there is nothing to score; omit --dev")
-        self.mu, (self.k, self.double_k) = mu, budgets(mu)
+        self.path, self.mu, (self.k, self.double_k) = path, mu, budgets(mu)
         self._generator: Any = None  # made once; on a GPU its graphs and memory serve every score
 
     def predict(self, checkpoint: Checkpoint, rank: int = 0, world: int = 1) -> list[list[str]]:
@@ -60,6 +63,18 @@ class DevSet:
 def _sample(examples: Iterable[Example], limit: int) -> list[Example]:
     """At most `limit` examples in file order, drawn by a hash of the id: the same in every run."""
     return sample_by_hash(examples, limit, lambda example: hash_rank(example.id))
+
+
+def warn_of_overlap(dev: DevSet, train: str | Path, columns: Columns | None = None) -> None:
+    """Says so if more than 1% of the dev items are training items, which a model knows by heart."""
+    scored = {(example.id, example.text) for example in dev.items}
+    read = ((example.id, example.text) for example in read_examples(train, columns=columns))
+    both = sorted(scored.intersection(read))
+    if len(both) > len(dev.items) * MOST_SHARED:
+        log.warning(
+            f"{dev.path}: {len(both)} of {len(dev.items)} dev items are in the training file too "
+            f"(e.g. {both[0][0]!r}): their scores are too good and may choose the wrong model"
+        )
 
 
 def metadata(paradigm: str, mu: float, max_source_length: int, max_phrase_tokens: int, **more: Any) -> dict[str, Any]:

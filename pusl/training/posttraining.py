@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from pusl.checkpoint import load_labels, read_meta
 from pusl.config import option
+from pusl.decoding.arguments import threshold
 from pusl.examples import Example, read_examples, write_examples
 from pusl.hub import model_folder
-from pusl.training.record import RunFolder, check_base
+from pusl.training.record import SELECTION_FOLDER, RunFolder, check_base
 from pusl.training.train_config import PRETRAINED_RATE, TrainConfig, resolve
 from pusl_eval.budgets import budget
 from pusl_eval.columns import STANDARD, Columns, ItemFile
@@ -126,7 +127,8 @@ def post_train(
 
     out = Path(out)
     folder = model_folder(model)
-    meta = read_meta(folder)
+    meta, labels = read_meta(folder), load_labels(folder)
+    threshold(options.min_score, "log-probability", "--min-score", hint="")
     RunFolder(out).admit(resume, force)  # a finished run is refused before the slow part
     check_base(model, out)
     config = dataclasses.replace(
@@ -140,7 +142,7 @@ def post_train(
     own = Columns(**{field.name: getattr(config, field.name) for field in dataclasses.fields(Columns)})
     if config.dev:
         next(iter(read_examples(ItemFile(config.dev, own))))  # a bad dev file too
-    selection = out / "selection"
+    selection = out / SELECTION_FOLDER
     with RunFolder(out).locked():
         RunFolder(out).admit(resume, force)  # another run may have begun or ended here meanwhile
         is_new = not selection.exists()
@@ -156,8 +158,7 @@ def post_train(
         dev=_standard_dev(config.dev, own, selection), **dataclasses.asdict(STANDARD),
     )  # fmt: skip
     # What the model invented for itself is not a training label.
-    result = train(config, resume=resume, force=force, labels=load_labels(folder), score_first=True,
-                   callbacks=callbacks)  # fmt: skip
+    result = train(config, resume=resume, force=force, labels=labels, score_first=True, callbacks=callbacks)
     return result, report
 
 

@@ -19,10 +19,13 @@ from typing import Any, TypedDict, cast
 from pusl.checkpoint import META_FILE
 from pusl.environment import git_hash, hardware, versions
 from pusl.training.train_config import TrainConfig
+from pusl_eval.errors import shown
 from pusl_eval.files import InputError, check_folder, file_digest, locked_folder, read_json, same_path, write_json
 
 RESUME_COMMAND = "PUSL_RESUME_COMMAND"  # set by a command that trains in processes of its own, for their hints
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
+SELECTION_FOLDER = "selection"  # of post-training: the items it chose
+SELECTION_FILES = ("sparse-*.jsonl", "generated-*", "selected.jsonl", "selection.json", "dev.jsonl", ".*")
 
 # These may differ in a resumed run: they do not change what is learned. Files are compared by content.
 MAY_CHANGE = (
@@ -101,6 +104,8 @@ class RunFolder:
         """The record of the run to resume, None for a new one, or an InputError. Changes nothing."""
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path}: is a file; --out needs a folder")
+        if foreign := self._foreign():
+            raise InputError(f"{self.path}: holds other files ({foreign}); name a new folder")
         try:
             record = self.record()
         except InputError:
@@ -110,7 +115,7 @@ class RunFolder:
         if force:
             return None
         if record is None:
-            if (self.path / META_FILE).exists() or (self.path / "config.json").exists():
+            if (self.path / META_FILE).exists():
                 raise InputError(f"{self.path}: holds a model already; pass --force to replace it")
             return None
         if record.get("status") == "finished" and not resume:
@@ -120,6 +125,27 @@ class RunFolder:
                 f"{self.path}: holds an unfinished run; pass --resume to continue, or --force to start again"
             )
         return record
+
+    def _foreign(self) -> str:
+        """A file of the user's in a folder that no run made; "" in any other folder."""
+        if not self.path.is_dir() or (self.path / META_FILE).exists() or self._is_run():
+            return ""
+        names = sorted(path.name for path in self.path.iterdir() if not self._is_left_behind(path))
+        return shown(names[0]) if names else ""
+
+    def _is_run(self) -> bool:
+        """Whether run.json is that of a run: as it should be, or damaged and with the files of a run beside it."""
+        try:
+            return self.record() is not None
+        except InputError:
+            return self.data.is_dir() or self.tokenizer.is_dir()
+
+    @staticmethod
+    def _is_left_behind(path: Path) -> bool:
+        """Whether a command that was killed before its first record left this: a temporary, or chosen items."""
+        if path.name == SELECTION_FOLDER and path.is_dir():
+            return all(any(inner.match(kind) for kind in SELECTION_FILES) for inner in path.iterdir())
+        return path.match(".*.tmp")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -140,8 +166,8 @@ class RunFolder:
         """Writes the first record of a new run; with `force` what an earlier run wrote is removed before."""
         if force:
             self.clear()
+        self.write(record)  # first: a folder without it would not be known as a run's
         self.work.mkdir(parents=True, exist_ok=True)
-        self.write(record)
 
     def discard(self) -> None:
         """Undoes `begin`: removes the record and the token ids."""
@@ -156,8 +182,9 @@ class RunFolder:
     def clear(self) -> None:
         """Removes what an earlier run wrote here, and nothing else."""
         shutil.rmtree(self.work, ignore_errors=True)
-        names = (RUN_FILE, META_FILE, "config.json", "generation_config.json", "model.safetensors", "labels.txt.gz")
-        for name in (*names, "curve.svg", "curve.png", "README.md", "tokenizer.json", "tokenizer_config.json"):
+        names = (RUN_FILE, "config.json", "generation_config.json", "model.safetensors", "labels.txt.gz", "curve.svg")
+        # META_FILE last: after a kill the folder is still known as ours.
+        for name in (*names, "curve.png", "README.md", "tokenizer.json", "tokenizer_config.json", META_FILE):
             (self.path / name).unlink(missing_ok=True)
         for curves in self.tensorboard.glob("events.out.tfevents.*"):
             curves.unlink()

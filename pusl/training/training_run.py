@@ -36,7 +36,7 @@ from pusl.tokenizer import token_ids, train_tokenizer
 from pusl.training.collate import BatchPlan, Collator, target_lengths
 from pusl.training.curves import CURVE_FILE, curve_points, draw_curve
 from pusl.training.data import PreparedData, is_prepared, prepare
-from pusl.training.dev_scores import DevSet, metadata
+from pusl.training.dev_scores import DevSet, metadata, warn_of_overlap
 from pusl.training.modelcard import write_card
 from pusl.training.objective import with_loss, without_loss
 from pusl.training.record import RunFolder, RunRecord, check_base, check_complete, check_same, new_record
@@ -83,8 +83,8 @@ def train(
     config = with_precision(config, device)
     state = PartialState(cpu=device == "cpu")  # without a GPU only this makes it distributed
     folder = RunFolder(str(config.out))
-    record = folder.admit(resume, force)
     check_base(config.model, folder.path)
+    record = folder.admit(resume, force)
     if record is not None:
         check_same(config, record, folder.path)
         if record["status"] == "finished":
@@ -155,11 +155,14 @@ class TrainingRun:
         began = time.perf_counter()
         self.model, self.tokenizer = base or self._from_scratch()
         self.tokens = token_ids(self.tokenizer, self.model.config)
-        self._on_main(not is_prepared(folder.data), self._prepare)
+        is_new = not is_prepared(folder.data)
+        self._on_main(is_new, self._prepare)
         self.data = PreparedData(folder.data, str(config.order), config.seed, config.restart)
         self.summary = self.data.summary
         self.mu = config.mu or self.summary.mu
         self.dev = DevSet(config.dev, self.mu, config.dev_items, config) if config.dev else None
+        if self.dev and is_new and state.is_main_process:
+            warn_of_overlap(self.dev, str(config.train), config)
         self.plan = self._plan()
         steps = len(self.plan) // (config.accumulation * state.num_processes)
         self.max_steps = config.max_steps or math.ceil(config.epochs * steps)
@@ -214,7 +217,7 @@ class TrainingRun:
         summary = prepare(
             examples, self.tokenizer, self.tokens, self.folder.data,
             max_source_length=config.max_source_length, max_phrase_tokens=config.max_phrase_tokens,
-            min_keyphrases=config.min_keyphrases,
+            min_keyphrases=config.min_keyphrases, name=str(config.train),
         )  # fmt: skip
         if summary.dropped_phrases:
             log.warning(f"keyphrases left out, blank or longer than --max-phrase-tokens: {summary.dropped_phrases:,}")

@@ -2,8 +2,8 @@
 
 How much do an item's known keyphrases tell a model about the missing ones? `--items` has the observed
 keyphrases, `--truth` all of them (or each item has them in the field `complete`, as `pusl data thin` writes
-them). Each model is asked for k further keyphrases; the hidden ones are right. A PUSL model is asked twice:
-once told the known keyphrases (`pusl generate --complete`), and once not told, where known ones are dropped
+them). Each model is asked for k further keyphrases; the hidden ones are right. A PUSL or fused model is asked
+twice: once told the known keyphrases (`pusl generate --complete`), and once not told, where known ones are dropped
 afterwards. The table gives B@k with its 95% interval over items, and the paired difference from the last system.
 """
 
@@ -12,8 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from pusl import KeyphraseGenerator
+from pusl import FusedGenerator, KeyphraseGenerator
 from pusl.examples import Example, read_examples
 from pusl.process import prepare_process
 from pusl_eval.errors import exit_code
@@ -43,13 +44,14 @@ def hidden_labels(items: Sequence[Example], truth: str | None) -> dict[str, list
     return found
 
 
-def further(generator: KeyphraseGenerator, items: Sequence[Example], k: int, told: bool) -> dict[str, list[str]]:
+def further(generator: Any, items: Sequence[Example], k: int, told: bool) -> dict[str, list[str]]:
     """Id -> k keyphrases that the item does not have yet. The beam width is the same, told or not."""
     texts, known = [one.text for one in items], [one.keyphrases for one in items]
+    beams = {} if isinstance(generator, FusedGenerator) else {"num_beams": BEAMS}
     if told:
-        found = generator.generate(texts, k, known=known, num_beams=BEAMS)
+        found = generator.generate(texts, k, known=known, **beams)
     else:
-        found = generator.generate(texts, BEAMS * 3 // 4, num_beams=BEAMS)
+        found = generator.generate(texts, BEAMS * 3 // 4, **beams)
     rows = {}
     for one, given in zip(items, found, strict=True):
         observed = set(map(normalize, one.keyphrases))
@@ -75,7 +77,7 @@ def main() -> None:
     systems = {}
     for name, folder in named_files(args.models, "--models", "DIR").items():
         generator = KeyphraseGenerator.from_pretrained(folder)
-        if generator.paradigm.reads_known:
+        if isinstance(generator, FusedGenerator) or generator.paradigm.reads_known:
             systems[f"{name}, told"] = further(generator, items, max(args.k), told=True)
         systems[name] = further(generator, items, max(args.k), told=False)
     found = compare(truth, systems, k=args.k)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,9 @@ from pusl_eval.files.reader import NOT_UTF8, Batch, Reader, Record, Row
 from pusl_eval.files.storage import kind_of, open_stored, size_of
 
 LINE_COST = 64  # bytes of memory per line beside its content: a cell of many short lines counts too
+SAMPLE = 4096  # bytes at the beginning of a file that show whether it is text
+CONTROL = bytes({*range(1, 32)} - {*b"\t\n\v\f\r\x1b"})  # characters that text does not have
+BARE_RETURN = "a carriage return without a line feed; save the file with line ends of Unix or Windows"
 LIST_SEPARATOR = "|"  # inside a cell that holds a list; a JSON array works too
 
 
@@ -65,6 +69,17 @@ class _Feed:
         return taken, length
 
 
+def looks_binary(start: bytes) -> bool:
+    r"""Whether a file that starts like this is no text. UTF-16 is text, although it has many zeros.
+
+    >>> looks_binary(b"PK\x03\x04\x14\x00\x06\x00"), looks_binary("id,größe\r\n".encode("utf-16"))
+    (True, False)
+    """
+    zeros, control = start.count(0), len(start) - len(start.translate(None, CONTROL))
+    marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return zeros > 0 and control > 0 and 50 * (zeros + control) > len(start) and not marked
+
+
 class TableReader(Reader):
     """CSV or TSV with a header: a record may go over several lines."""
 
@@ -86,13 +101,13 @@ class TableReader(Reader):
         """The column names; None if the file is empty."""
         if self._names is None:
             with reading(self.path, self.dialect) as file:
-                self._start(_Feed(raw_lines(file.content), 1))
+                self._start(_Feed(raw_lines(file.content), 1), file.content)
         return self._names
 
     def rows(self) -> Iterator[tuple[int, Row | str]]:
         with reading(self.path, self.dialect) as file:
             feed = _Feed(raw_lines(file.content), 1, file.content)
-            records = self._start(feed)
+            records = self._start(feed, file.content)
             names = self._names
             if names is None:
                 return
@@ -108,7 +123,7 @@ class TableReader(Reader):
         total = size_of(self.path)
         with reading(self.path, self.dialect) as file:
             feed = _Feed(raw_lines(file.content), 1, file.content)
-            records = self._start(feed)
+            records = self._start(feed, file.content)
             lines, start = feed.drain()
             line = len(lines) + 1
             while True:
@@ -154,12 +169,17 @@ class TableReader(Reader):
                     feed.size, feed.problem = 0, None
                 return
             except csv.Error as error:
-                problem = TOO_LONG if str(error) == TOO_LONG else f"not valid {self.kind.upper()} ({error})"
+                problem = TOO_LONG if str(error) == TOO_LONG else feed.problem or self._csv_problem(str(error))
             yield problem  # after an error csv.reader starts a new record
             feed.size, feed.problem = 0, None
 
-    def _start(self, feed: _Feed) -> Iterator[list[str] | str]:
+    def _csv_problem(self, message: str) -> str:
+        return f"not valid {self.kind.upper()} ({BARE_RETURN if 'new-line' in message else message})"
+
+    def _start(self, feed: _Feed, content: Any) -> Iterator[list[str] | str]:
         """Reads the header; what follows it is left in the iterator."""
+        if looks_binary(content.peek(SAMPLE)[:SAMPLE]):
+            raise InputError(f"{self.path}: looks like a binary file, not {self.kind.upper()}; export it as text")
         records = self._records(feed)
         names = next(records, None)
         if isinstance(names, str):
@@ -170,10 +190,15 @@ class TableReader(Reader):
         return records
 
     def _problem(self, cells: list[str] | str) -> str:
-        return cells if isinstance(cells, str) else f"{len(cells)} cells, but the header has {len(self._names or ())}"
+        return cells if isinstance(cells, str) else f"{len(cells)} cells, {self._width()}"
+
+    def _width(self) -> str:
+        return f"but the header has {len(self._names or ())}"
 
     def fix(self, problem: str) -> str:
         """What the user can do about a problem, to be added to it."""
+        if problem.endswith(self._width()):
+            return f"; quote cells that hold the delimiter ({self.delimiter!r}) or a line break"
         if problem != NOT_UTF8:
             return ""
         if self.dialect.is_utf8:
