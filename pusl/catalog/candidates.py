@@ -16,7 +16,6 @@ import numpy as np
 from pusl.catalog.parts import id_hash
 from pusl.catalog.recipes import ModelRecipe, Predictor
 from pusl.catalog.run import (
-    SHARD_SIZE,
     Options,
     ShardJob,
     Summary,
@@ -176,7 +175,7 @@ def score_catalog(
     device: str = "auto",
     threads: int = 1,
     columns: Columns = STANDARD,
-    shard_size: int = SHARD_SIZE,
+    shard_size: int | None = None,
     workers: int | None = None,
     batch_size: int = 64,
     strict: bool = False,
@@ -195,6 +194,7 @@ def score_catalog(
     if calibrate is not None:
         recipe = with_calibration(recipe, calibrate, output, columns, CALIBRATION_K, {}, workers, progress)
     source = CatalogFile(input, columns)
+    shard_size = shard_size or source.usual_shard_size
     fingerprint = {
         "input": input_fingerprint(source), "model": recipe.fingerprint(), "candidates": file_digest(candidates),
         "options": {"score": True, "shard_size": shard_size, "kind": kind_of(output)},

@@ -28,7 +28,6 @@ from pusl.hub import model_folder
 from pusl.process import torch_threads
 from pusl_eval.files import InputError, Row, check_apart, kind_of, storage
 
-SHARD_SIZE = 512
 NOTHING_USABLE = 1000  # bad lines from the start, and not one good: stop early
 EDGE = 1 << 20  # bytes at both ends of the input that stand for it until each shard's own digest is seen
 Reports = Generator[tuple[Chunk, Row], None, None]  # shards as they are finished
@@ -171,7 +170,7 @@ def generate_catalog(
     device: str = "auto",
     threads: int = 1,
     columns: Columns = STANDARD,
-    shard_size: int = SHARD_SIZE,
+    shard_size: int | None = None,
     workers: int | None = None,
     engine: str = "local",
     engine_options: Row | None = None,
@@ -212,6 +211,7 @@ def generate_catalog(
     kind = kind_of(output)
     check_apart([output], {"--input": input})
     source = CatalogFile(input, columns, complete)
+    shard_size = shard_size or source.usual_shard_size
     if complete:
         source.check_known()
     columns_read = ["id_column", "text_column", "text_template", *["keyphrases_column", "separator"] * complete]
@@ -239,7 +239,7 @@ def run_catalog(
     output: str,
     fingerprint: Row,
     *,
-    shard_size: int = SHARD_SIZE,
+    shard_size: int,
     workers: int | None = None,
     engine: str = "local",
     engine_options: Row | None = None,

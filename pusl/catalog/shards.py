@@ -17,6 +17,8 @@ from pusl_eval.columns import BadRecord, Columns, ItemFields, missing_column
 from pusl_eval.files import Batch, InputError, Row, open_reader
 from pusl_eval.files.storage import size_of
 
+SHARD_SIZE, SMALL_SHARD_SIZE = 512, 128
+SMALL_FILE = 4 << 20  # bytes; a bar moves and a run is saved more often where there are few items
 FIRST = 1_000  # items that tell whether another file belongs to this one
 SHOWN_CHARS = 2_000  # of a rejected record, kept in the .rejects file
 
@@ -79,6 +81,11 @@ class CatalogFile:
     def seekable(self) -> bool:
         """Whether a chunk can be read again without reading all before it."""
         return self._reader.seekable
+
+    @property
+    def usual_shard_size(self) -> int:
+        """Items per shard, if the user does not say."""
+        return SMALL_SHARD_SIZE if self.size <= SMALL_FILE else SHARD_SIZE
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """Every chunk of `size` records in order, with its data."""

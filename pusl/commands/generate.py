@@ -166,7 +166,7 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def _generate(args: argparse.Namespace) -> None:
-    from pusl.catalog.run import SHARD_SIZE, generate_catalog
+    from pusl.catalog.run import generate_catalog
     from pusl.process import prepare_process
 
     prepare_process(keep_memory=True)
@@ -180,13 +180,12 @@ def _generate(args: argparse.Namespace) -> None:
             "workers": args.workers,
             "cpus": args.threads,
         }
-    shard_size = args.shard_size or SHARD_SIZE
     summary = generate_catalog(
         _model(args), args.input, args.output, args.k, complete=args.complete, explain=args.explain,
         universe=args.universe, calibrate=args.calibrate,
         predictions=named_files(args.source or [], "--source"), precision=args.precision,
         device=args.device, threads=args.threads,
-        columns=Columns(**names), shard_size=shard_size, workers=args.workers, engine=args.engine,
+        columns=Columns(**names), shard_size=args.shard_size, workers=args.workers, engine=args.engine,
         engine_options=engine_options, strict=args.strict, force=args.force, progress=not args.quiet,
         strategy=args.strategy, allow_repeats=args.allow_repeats, vocabulary=args.vocabulary,
         min_score=args.min_score, num_beams=args.num_beams, temperature=args.temperature, top_p=args.top_p,

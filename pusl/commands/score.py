@@ -45,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _score(args: argparse.Namespace) -> None:
     from pusl.catalog.candidates import score_catalog
-    from pusl.catalog.run import SHARD_SIZE
     from pusl.commands.generate import describe
     from pusl.process import prepare_process
 
@@ -54,7 +53,7 @@ def _score(args: argparse.Namespace) -> None:
     summary = score_catalog(
         args.model, args.input, args.candidates, args.output, calibrate=args.calibrate, precision=args.precision,
         device=args.device,
-        threads=args.threads, columns=Columns(**names), shard_size=args.shard_size or SHARD_SIZE,
+        threads=args.threads, columns=Columns(**names), shard_size=args.shard_size,
         workers=args.workers, batch_size=args.batch_size, strict=args.strict, force=args.force,
         progress=not args.quiet,
     )  # fmt: skip
