@@ -248,7 +248,8 @@ def load_tokenizer(pretrained_model_name_or_path: str | Path, title: str = "", *
     with _damage_named(folder, title or f"{folder}: the tokenizer", ["tokenizer_config.json", "tokenizer.json"]):
         tokenizer = AutoTokenizer.from_pretrained(pretrained_model_name_or_path, trust_remote_code=False, **place)
     # Of some kinds, transformers makes an empty one if there is no file to read it from.
-    if folder.is_dir() and tokenizer.is_fast and not any(folder.glob("*.model")):
+    sources = {"tokenizer.json", *tokenizer.vocab_files_names.values()}
+    if folder.is_dir() and len(sources) > 1 and not any((folder / name).is_file() for name in sources):
         _check_file(folder / "tokenizer.json")
     return tokenizer
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from pusl_eval.normalize import normalize
 
 # Signs of such scripts: Thai, Lao, Burmese, Khmer, Chinese, Japanese. Each counts as a word.
 SIGNS = (
-    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff\u3400-\u9fff"
+    r"\uf900-\ufaff\uff66-\uff9f"
     r"\U00020000-\U0003ffff"
 )
 PIECE = re.compile(rf"[^\W{SIGNS}]+|[{SIGNS}]|[^\w\s]")  # a word or a sign of punctuation
 _WORD = re.compile(rf"[^\W{SIGNS}]+|[{SIGNS}]")
 _SIGN = re.compile(f"[{SIGNS}]")
-_BESIDE_SIGN = re.compile(rf"(?<=[{SIGNS}]) | (?=[{SIGNS}])")
 _RUN = re.compile(rf"[{SIGNS}]{{2,}}")
 
 
@@ -29,17 +28,17 @@ def words(text: str) -> list[str]:
 
 
 def unspaced(text: str) -> bool:
-    """Whether the text begins with a sign of a script without spaces."""
-    return _SIGN.match(text) is not None
+    """Whether the text has a sign of a script without spaces."""
+    return _SIGN.search(text) is not None
 
 
-def joined(parts: Sequence[str]) -> str:
-    """Words as they are written in a line.
+def parts(piece: str) -> list[str]:
+    """A normalized piece as pieces again: normalizing turns halfwidth katakana, for one, into several signs.
 
-    >>> joined(["4k", "drone"]), joined(["4k", "无", "人", "机"])
-    ('4k drone', '4k无人机')
+    >>> parts("drone"), parts(normalize("ｶﾒﾗ"))
+    (['drone'], ['カ', 'メ', 'ラ'])
     """
-    return _BESIDE_SIGN.sub("", " ".join(parts))
+    return PIECE.findall(piece) if unspaced(piece) else [piece]
 
 
 def pairs(text: str) -> list[str]:

@@ -15,10 +15,12 @@ from pusl.baselines.simple import Neighbors, NeighborsConfig
 from pusl.catalog.run import generate_catalog
 from pusl.checkpoint import load_checkpoint, save_checkpoint, save_labels
 from pusl.cli import main
+from pusl.fusion.features import Pooler
 from pusl.fusion.fused import FusedGenerator
 from pusl.fusion.learn import fuse, parse_sources, update
 from pusl.fusion.memory import Memory, TextView
 from pusl.fusion.ranker import Ranker, fit_ranker, fit_trees, platt
+from pusl.fusion.sources import Query
 from pusl_eval.files import InputError
 
 NOUNS = ("shoe", "boot", "drone", "camera", "phone", "lamp", "table")
@@ -114,6 +116,25 @@ def test_scripts_without_spaces_have_neighbors_and_labels_in_the_text(tmp_path: 
     found = model.generate(["新款折叠无人机"], 3)[0].keyphrases
     assert found[0] == "无人机" and "折叠无人机" in found  # a label, and an entry of the universe
     assert model.explain("新款折叠无人机", ["无人机"])[0]["offsets"] == [[4, 7]]
+
+
+def test_words_beside_signs_and_in_other_widths() -> None:
+    memory = Memory([("a", "相机 usb充电器", ["usb充电器", "カメラ"]), ("b", "lamp", ["lamp"])])
+    view = TextView("new iPhone 手机壳 sale, ｶﾒﾗ")
+    assert {"iphone 手机壳", "手机", "カメラ", "new iphone 手机壳 sale"} <= set(view.as_written())
+    assert view.holds("カメラ") and view.share("カメラ") == 1.0 and memory.standing_in(view) == [memory.forms["カメラ"]]
+    assert TextView("น้ำแข็ง").holds("น้ำ")
+    assert Pooler(memory, [], 15).whole("usb充电器", Query(["text"]), 0)
+
+
+def test_numbers_are_given_only_from_a_universe_or_the_text(tmp_path: Path) -> None:
+    items = [("a", "a novel", ["1984"]), ("b", "another novel", ["orwell"])]
+    write(tmp_path / "train.jsonl", [{"id": i, "text": text, "keyphrases": labels} for i, text, labels in items])
+    fuse(tmp_path / "train.jsonl", None, ["knn", "text"], tmp_path / "fused")
+    (tmp_path / "universe.txt").write_text("747\nboeing 747\nc\n")
+    model = FusedGenerator.load(tmp_path / "fused")
+    options = {"vocabulary": "closed", "universe": tmp_path / "universe.txt"}
+    assert set(model.generate(["boeing 747 in c"], 5, **options)[0].keyphrases) == {"747", "boeing 747", "c"}
 
 
 def test_trees_are_those_of_scikit_learn_and_survive_a_file(tmp_path: Path) -> None:

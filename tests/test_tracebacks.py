@@ -333,12 +333,13 @@ def command():
     def callback():
         raise KeyboardInterrupt  # as a Ctrl-C does that arrives while a compiler calls back
     ctypes.CFUNCTYPE(None)(callback)()
-    time.sleep(30)
+    time.sleep(float(sys.argv[1]))
 
 sys.exit(exit_code(command, "pusl"))
 """
 
 
-def test_a_ctrl_c_that_compiled_code_swallows_still_stops_the_command() -> None:
-    done = subprocess.run([sys.executable, "-c", SWALLOWED], capture_output=True, text=True, timeout=25)
+@pytest.mark.parametrize("seconds", ["30", "0"])
+def test_a_ctrl_c_that_compiled_code_swallows_still_stops_the_command(seconds: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SWALLOWED, seconds], capture_output=True, text=True, timeout=25)
     assert (done.returncode, done.stderr.strip()) == (130, "pusl: stopped")

@@ -77,7 +77,6 @@ def test_wrong_input_leaves_no_run_behind(files, tmp_path, wrong, monkeypatch):
     ("name", "content"),
     [
         ("README.md", "my notes"),
-        ("x", ""),
         ("run.json", '{"mine": 1}'),
         ("training/data/mine.txt", "mine"),
         ("selection/mine.txt", "mine"),
@@ -91,6 +90,18 @@ def test_a_folder_with_other_files_is_refused_and_stays(files, tmp_path, name, c
     with pytest.raises(InputError, match=rf"mine: holds other files \({name.split('/')[0]}\); name a new folder"):
         train(settings(files, tmp_path / "mine"), force=force)
     assert path.read_text() == content and len(list((tmp_path / "mine").rglob("*.*"))) == ("." in name)
+
+
+def test_files_that_no_run_replaces_are_no_obstacle(tmp_path):
+    for name in (".gitkeep", "train.log", "config.yaml"):
+        (tmp_path / name).write_text("")
+    assert RunFolder(tmp_path).admit(resume=False, force=False) is None
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.tensorboard.mkdir()
+    folder.begin({"status": "running"}, force=True)  # a forced run that ended at once, and another one
+    folder.discard()
+    assert folder.admit(resume=False, force=True) is None
 
 
 def test_what_a_killed_command_left_is_no_obstacle(tmp_path):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import io
@@ -100,14 +101,15 @@ def exit_code(command: Callable[[], int | None], name: str) -> int:
 @contextlib.contextmanager
 def _interrupts_kept() -> Iterator[None]:
     """Ctrl-C where Python cannot raise it (in a callback of compiled code) is given again a moment later."""
-    before = sys.unraisablehook
+    before, waiting = sys.unraisablehook, list[threading.Timer]()
 
     def hook(swallowed: Any) -> None:
         if not issubclass(swallowed.exc_type, KeyboardInterrupt):
             before(swallowed)
             return
-        again = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        again = threading.Timer(0.05, _interrupt)
         again.daemon = True
+        waiting.append(again)
         again.start()
 
     sys.unraisablehook = hook
@@ -115,6 +117,17 @@ def _interrupts_kept() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+    for again in waiting:
+        if again.is_alive():  # the command ended sooner
+            again.cancel()
+            raise KeyboardInterrupt
+
+
+def _interrupt() -> None:
+    if os.name == "nt":  # where os.kill ends the process at once
+        _thread.interrupt_main()
+    else:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _fault_of_the_machine(message: str) -> str:

@@ -298,7 +298,8 @@ def _prediction_records(source: Source, known: Mapping[str, int], of: str) -> It
     for line, row in enumerate(_rows(source), 1):
         prediction = parse_prediction(row, "predictions", line, seen)
         if prediction.id not in known:
-            raise unknown_id(prediction, (row.get("id") for row in _rows(source)), known, "predictions", of)
+            again = () if isinstance(source, Iterator) else _rows(source)
+            raise unknown_id(prediction, (row.get("id") for row in again), known, "predictions", of)
         yield prediction
 
 

@@ -110,7 +110,7 @@ def unknown_id(
             unknown += str(one) not in known
     where = f" in {of}" if of else ""
     said = f"{path}:{prediction.line}: id {prediction.id!r} has no reference{where}"
-    if unknown == 1 < total:
+    if unknown == 1 < total or not unknown:  # or the records could be read only once
         return InputError(f"{said}; remove the line")
     share = f"{unknown:,} of {total:,} ids {'is' if unknown == 1 else 'are'} not there"
     if 2 * unknown > total:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import resource_tracker as standard_tracker
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,13 +19,14 @@ def run_parallel(work: Callable[..., Result], tasks: Sequence[tuple[Any, ...]], 
         yield from (work(*task) for task in tasks)
         return
     from joblib import Parallel, delayed
-    from joblib.externals.loky.backend import resource_tracker
+    from joblib.externals.loky.backend import resource_tracker as tracker
 
     # joblib starts fresh interpreters, so callers need no main guard, and shares large arrays as memory maps.
     # What numpy warns of is the caller's choice, there as here.
     rules = dict(np.geterr())
     processes = min(jobs, len(tasks)) or -1
-    resource_tracker.ensure_running()  # its start would end the block below too early
+    for one in (tracker, standard_tracker):
+        one.ensure_running()  # the start of either would end the block below too early
     with interrupts_held():  # the workers start here, and inherit that
         results = Parallel(n_jobs=processes, return_as="generator")(delayed(_run)(rules, work, task) for task in tasks)
     yield from results

@@ -6,6 +6,7 @@ added up first, `--duplicates merge`, and vocabularies.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from pusl_eval.records import parse_prediction
 
 __all__ = ["ConvertConfig", "Report", "convert", "guess_format"]
 SEPARATORS = {"|": '"|"', ";": '";"', "\t": r"$'\t'", ",": '","'}  # of lists -> how a shell takes them
+_ENTITY = re.compile(r"&#?\w+;")  # of HTML; its semicolon separates nothing
 FEW, SHARE = 3, 0.05  # items that look like lists, and their share of the labeled ones: enough for a warning
 TWICE = f"{duplicates.FIX}, or --number-ids"
 PARALLEL = ("scores", "probabilities")  # lists of a prediction with one value per keyphrase
@@ -265,7 +267,7 @@ def _watch_lists(examples: Iterator[Example], columns: Columns, report: Report) 
     for example in examples:
         labeled += bool(example.keyphrases)
         for char in others if len(example.keyphrases) == 1 else ():
-            if char in example.keyphrases[0]:
+            if char in _ENTITY.sub("", example.keyphrases[0]):
                 lists[char] += 1
                 shown[char] = shown[char] or example.keyphrases[0]
         yield example

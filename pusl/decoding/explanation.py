@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypedDict
 
-from pusl.words import PIECE
+from pusl.words import PIECE, parts
 from pusl_eval.normalize import normalize
 
 
@@ -29,8 +29,12 @@ Words = tuple[list[str], list[tuple[int, int]]]  # in normalized form, and where
 
 def words_of(text: str) -> Words:
     """A text's words; those of a long text are found once for all its keyphrases."""
-    spans = [match.span() for match in PIECE.finditer(text)]
-    return [normalize(text[start:end]) for start, end in spans], spans
+    words, spans = list[str](), list[tuple[int, int]]()
+    for match in PIECE.finditer(text):
+        own = parts(normalize(match[0]))
+        words += own
+        spans += [match.span()] * len(own)
+    return words, spans
 
 
 def occurrences(text: Words, phrase: str) -> list[list[int]]:
@@ -40,6 +44,8 @@ def occurrences(text: Words, phrase: str) -> list[list[int]]:
     [[0, 10], [16, 27]]
     >>> occurrences(words_of("swordfish"), "sword"), occurrences(words_of("折叠无人机"), "无人机")
     ([], [[2, 5]])
+    >>> occurrences(words_of("ｶﾒﾗ"), "カメラ")
+    [[0, 3]]
     """
     words, spans = text
     wanted, _ = words_of(phrase)

@@ -24,7 +24,7 @@ from pusl.decoding.explanation import Explanation, explain
 from pusl.decoding.logits_processor import DEFAULT_PHRASE_TOKENS
 from pusl.decoding.plans import Form, Plan, Ranked, Search, Sequential, sum_over_beams
 from pusl.decoding.results import Prediction, PredictionList, Streaming, in_parts
-from pusl.decoding.rules import Phrase, Rules, Sampling, check_numbers
+from pusl.decoding.rules import Phrase, Rules, Sampling, check_numbers, whole_letters
 from pusl.decoding.scoring import PhraseScores, score_candidates
 from pusl.decoding.universe import Universe, UniverseRule
 from pusl.decoding.windows import LONG, join_windows, text_windows
@@ -212,8 +212,9 @@ class KeyphraseGenerator(Streaming):
                     found = [self._filtered(given, vocabulary, phrases) for given in self._beams_summed(source, search)]
                 elif temperature > 0 or own:
                     keys = [zlib.crc32(texts[i].encode(), number) for i, number in owner]
-                    found = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
-                    found = [self._filtered(given, vocabulary, phrases) for given in found]
+                    drawn = self._sequences(source, search, Sampling(temperature, top_p, seed), keys)
+                    drawn = whole_letters(drawn, self._form, temperature)
+                    found = [self._filtered(given, vocabulary, phrases) for given in drawn]
                 elif allow_repeats and self.paradigm.endless and vocabulary == "open":
                     found = self._sequences(source, search, Sampling(), [0] * len(source))
                 else:
@@ -324,8 +325,7 @@ class KeyphraseGenerator(Streaming):
         first: dict[str, Phrase] = {}
         for phrase in phrases:
             first.setdefault(self._form(phrase.ids), phrase)
-        first.pop("", None)
-        return list(first.values())
+        return [phrase for form, phrase in first.items() if form]
 
     def _filtered(self, phrases: list[Phrase], vocabulary: str, universe: Universe | None) -> list[Phrase]:
         """A sequence is the model's own, so a universe can only drop from it (closed) or reorder it (prefer)."""
@@ -440,11 +440,11 @@ class KeyphraseGenerator(Streaming):
         return form
 
     def _spell(self, ids: tuple[int, ...]) -> tuple[str, str]:
-        """The text of a phrase and its normalized form, which is "" if its bytes are no text."""
+        """The text of a phrase and its normalized form."""
         known = self._texts.get(ids)
         if known is None:
             if len(self._texts) >= SPELLINGS:
                 self._texts.clear()
             text = decode_each(self.tokenizer, [ids])[0].strip()
-            known = self._texts[ids] = (text, "" if "\ufffd" in text else normalize(text))
+            known = self._texts[ids] = (text, normalize(text))
         return known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pusl.tokenizer import TokenIds
@@ -37,6 +37,15 @@ class Phrase:
     ids: tuple[int, ...]
     logprob: float
     score: float = 0.0  # for ranking during a search; a universe's bonus included
+
+
+def whole_letters(
+    rows: list[list[Phrase]], form: Callable[[tuple[int, ...]], str], temperature: float
+) -> list[list[Phrase]]:
+    """Without drawn phrases that end in the middle of a letter; what a search or a greedy model gives stays."""
+    if temperature == 0:
+        return rows
+    return [[phrase for phrase in row if "\N{REPLACEMENT CHARACTER}" not in form(phrase.ids)] for row in rows]
 
 
 def check_numbers(logprobs: Iterable[float]) -> None:

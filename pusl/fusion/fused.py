@@ -40,6 +40,7 @@ from pusl.fusion.sources import (
     Source,
     TextSource,
 )  # fmt: skip
+from pusl.words import unspaced
 from pusl_eval.files import InputError, check_input
 from pusl_eval.normalize import normalize
 from pusl_eval.records import read_label_file, read_predictions
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 CHUNK = 256  # texts pooled at once: bounds memory
 LEAST = 0.05  # probability that a phrase needs if it is neither in the text nor a known label
 BROKEN_LEAST = 0.5  # the same with a word that no item, no label and not the text has
-FIRST_IDEOGRAPH = "\u2e80"  # from here on, one sign can be a word
+MOST_SPELLED = 1_000_000  # universe entries that are read again for their spelling; it takes a second and 200 MB
 REMEMBERED = 4096  # texts whose pools are kept for `explain`
 
 
@@ -201,9 +202,9 @@ class FusedGenerator(Streaming):
             )  # fmt: skip
             for number, (i, pool) in enumerate(zip(part, self._pool(query, k), strict=True)):
                 ranker = self._ranker(None if known is None else known[i])
-                inside = members.contains if vocabulary == "prefer" and members is not None else None
+                inside = members.contains if vocabulary != "open" and members is not None else None
                 curve = calibration or self.calibration
-                answers[i] = self.choose(pool, k, ranker, inside, bonus, min_score, curve)
+                answers[i] = self.choose(pool, k, ranker, inside, bonus * (vocabulary == "prefer"), min_score, curve)
                 answers[i].truncated = number in query.truncated
                 if members is not None and vocabulary != "open":
                     answers[i].keyphrases = self._as_written(members, answers[i].keyphrases)
@@ -222,11 +223,11 @@ class FusedGenerator(Streaming):
         self, pool: CandidatePool, k: int, ranker: Ranker | None = None, inside: Callable[[str], bool] | None = None,
         bonus: float = PREFER_BONUS, min_score: float | None = None, calibration: Calibration | None = None,
     ) -> Prediction:  # fmt: skip
-        """The k best candidates of one text; phrases that are `inside` get a bonus."""
+        """The k best candidates of one text; phrases that are `inside` a universe get a bonus and are never junk."""
         ranker = ranker or self.ranker
         log_odds = ranker.log_odds(pool.features)
         scores = ranker.probabilities(log_odds)
-        allowed = np.flatnonzero(self._worthy(pool, scores, ranker))
+        allowed = np.flatnonzero(self._worthy(pool, scores, ranker, inside or (lambda _: False)))
         preferred = np.array([bonus * inside(phrase) if inside else 0.0 for phrase in pool.phrases])
         # Equal scores (reciprocal ranks often are) go to the candidate that stands nearer to the top somewhere.
         nearest = pool.features[:, ranker.names.index("best_rank")]
@@ -240,8 +241,10 @@ class FusedGenerator(Streaming):
             [score for _, score in kept],
         )  # fmt: skip
 
-    def _worthy(self, pool: CandidatePool, scores: np.ndarray, ranker: Ranker) -> np.ndarray:
-        """Which candidates may be given. New phrases that are not in the text need probability; junk is junk.
+    def _worthy(
+        self, pool: CandidatePool, scores: np.ndarray, ranker: Ranker, trusted: Callable[[str], bool]
+    ) -> np.ndarray:
+        """Which candidates may be given. New phrases that are not in the text need probability, and are no numbers.
 
         Without a learned ranker there is no probability: such phrases need two sources, and whole words.
         """
@@ -251,7 +254,8 @@ class FusedGenerator(Streaming):
             earned = scores >= np.where(whole, LEAST, BROKEN_LEAST)
         else:
             earned = whole & (column["agreement"] > 1)
-        clean = np.array([not is_junk(form) for form in pool.forms], bool)
+        clean = np.array([trusted(form) or not is_junk(form) for form in pool.forms], bool)
+        earned &= np.array([trusted(form) or any(map(str.isalpha, form)) for form in pool.forms], bool)  # no number
         worthy: np.ndarray = (column["known_label"] > 0) | (clean & (earned | (column["stem_in_text"] > 0)))
         return worthy
 
@@ -330,11 +334,13 @@ class FusedGenerator(Streaming):
     def _as_written(self, members: Universe | PhraseSet, phrases: Sequence[str]) -> list[str]:
         """Phrases of a universe as its file spells them; only spellings that are not the normalized form are kept."""
         path = next((path for path, opened in self._opened.items() if opened is members), None)
-        if path is None:
+        if path is None or len(members) > MOST_SPELLED:
             return list(phrases)
         if path not in self._written:
-            entries = (entry.strip() for entry in read_label_file(check_input(path)))
-            self._written[path] = {form: entry for entry in entries if (form := normalize(entry)) != entry}
+            self._written[path] = {}
+            for entry in map(str.strip, read_label_file(check_input(path))):
+                if (form := normalize(entry)) != entry:
+                    self._written[path].setdefault(form, entry)
         written = self._written[path]
         forms = map(normalize, phrases)
         return [
@@ -344,14 +350,14 @@ class FusedGenerator(Streaming):
 
 
 def is_junk(form: str) -> bool:
-    """Single letters, numbers and stammering: no keyphrase unless it is a known label.
+    """Single letters and stammering: no keyphrase unless it is a known label, or in a universe that was asked for.
 
-    >>> [is_junk(form) for form in ("x", "29", "red red shoe", "!!", "red shoe", "4k", "猫")]
-    [True, True, True, True, False, False, False]
+    >>> [is_junk(form) for form in ("x", "red red shoe", "!!", "red shoe", "4k", "猫")]
+    [True, True, True, False, False, False]
     """
     words = form.split()
     signs = [sign for sign in form if sign.isalnum()]
-    word = any(map(str.isalpha, signs)) and (len(signs) > 1 or signs[0] >= FIRST_IDEOGRAPH)
+    word = len(signs) > 1 or (signs and unspaced(signs[0]))
     return not word or any(one == other for one, other in itertools.pairwise(words))
 
 

@@ -17,7 +17,7 @@ from scipy import sparse
 from pusl.baselines.label_matrix import label_matrix
 from pusl.baselines.tfidf import Tfidf
 from pusl.fusion.neighbors import NeighborIndex
-from pusl.words import PIECE, joined, unspaced, words
+from pusl.words import PIECE, parts, unspaced, words
 from pusl_eval.errors import damage_refused
 from pusl_eval.files import open_atomic
 from pusl_eval.normalize import normalize
@@ -44,7 +44,7 @@ def pieces(text: str) -> list[str]:
     >>> pieces("Node.js  Server"), pieces("无人机")
     (['node', '.', 'js', 'server'], ['无', '人', '机'])
     """
-    return [normalize(piece) for piece in PIECE.findall(text)]
+    return [part for piece in PIECE.findall(text) for part in parts(normalize(piece))]
 
 
 @lru_cache(maxsize=500_000)
@@ -64,7 +64,8 @@ class TextView:
     """
 
     def __init__(self, text: str) -> None:
-        self.pieces = pieces(text)
+        self.text, self.pieces = text, pieces(text)
+        self.unspaced = unspaced(text)
         self.stems = [stemmed(piece) for piece in self.pieces]
         self._line, self._stem_line = (f" {' '.join(parts)} " for parts in (self.pieces, self.stems))
         self._words, self._stem_words = frozenset(self.pieces), frozenset(self.stems)
@@ -91,11 +92,26 @@ class TextView:
 
     def grams(self) -> Iterator[tuple[str, str]]:
         """All word sequences of the text and their stems."""
-        written = joined if any(map(unspaced, self.pieces)) else " ".join
-        for first in range(len(self.pieces)):
-            longest = LONGEST_UNSPACED if unspaced(self.pieces[first]) else LONGEST
+        for first, last in self._spans():
+            yield " ".join(self.pieces[first:last]), " ".join(self.stems[first:last])
+
+    def as_written(self) -> Iterator[str]:
+        """All word sequences with the spaces that they have in the text; without signs, a space between all words."""
+        if not self.unspaced:
+            yield from (gram for gram, _ in self.grams())
+            return
+        line = normalize(self.text)
+        ends = [0]
+        for piece in self.pieces:
+            ends.append(line.find(piece, ends[-1]) + len(piece))
+        for first, last in self._spans():
+            yield line[ends[first + 1] - len(self.pieces[first]) : ends[last]]
+
+    def _spans(self) -> Iterator[tuple[int, int]]:
+        for first, piece in enumerate(self.pieces):
+            longest = LONGEST_UNSPACED if self.unspaced and unspaced(piece) else LONGEST
             for last in range(first + 1, min(first + longest, len(self.pieces)) + 1):
-                yield written(self.pieces[first:last]), " ".join(self.stems[first:last])
+                yield first, last
 
 
 class Memory:

@@ -123,7 +123,7 @@ class TextSource:
         found = [(memory.labels[label], float(memory.given_if_in_text[label])) for label in labels[:depth]]
         if universe is not None:
             own = {normalize(label) for label, _ in found}
-            longest_first = sorted({gram for gram, _ in view.grams()}, key=lambda gram: (-len(gram), gram))
+            longest_first = sorted(set(view.as_written()), key=lambda gram: (-len(gram), gram))
             entries = [gram for gram in longest_first if gram not in own and universe.contains(gram)]
             found += [(gram, 0.0) for gram in entries[: depth - len(found)]]
         return found

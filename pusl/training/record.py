@@ -19,11 +19,14 @@ from typing import Any, TypedDict, cast
 from pusl.checkpoint import META_FILE
 from pusl.environment import git_hash, hardware, versions
 from pusl.training.train_config import TrainConfig
-from pusl_eval.errors import shown
 from pusl_eval.files import InputError, check_folder, file_digest, locked_folder, read_json, same_path, write_json
 
 RESUME_COMMAND = "PUSL_RESUME_COMMAND"  # set by a command that trains in processes of its own, for their hints
 RUN_FILE, WORK_FOLDER, COMPLETE = "run.json", "training", "complete"
+WRITTEN = (
+    RUN_FILE, "config.json", "generation_config.json", "model.safetensors", "labels.txt.gz", "curve.svg", "curve.png",
+    "README.md", "tokenizer.json", "tokenizer_config.json",
+)  # fmt: skip
 SELECTION_FOLDER = "selection"  # of post-training: the items it chose
 SELECTION_FILES = ("sparse-*.jsonl", "generated-*", "selected.jsonl", "selection.json", "dev.jsonl", ".*")
 
@@ -127,11 +130,13 @@ class RunFolder:
         return record
 
     def _foreign(self) -> str:
-        """A file of the user's in a folder that no run made; "" in any other folder."""
+        """A file that a run would replace in a folder that no run made; "" if there is none."""
         if not self.path.is_dir() or (self.path / META_FILE).exists() or self._is_run():
             return ""
-        names = sorted(path.name for path in self.path.iterdir() if not self._is_left_behind(path))
-        return shown(names[0]) if names else ""
+        names = (*WRITTEN, WORK_FOLDER, SELECTION_FOLDER)
+        found = [name for name in sorted(names) if os.path.lexists(self.path / name)]
+        found = [name for name in found if name != SELECTION_FOLDER or not self._is_left_behind()]
+        return found[0] if found else ""
 
     def _is_run(self) -> bool:
         """Whether run.json is that of a run: as it should be, or damaged and with the files of a run beside it."""
@@ -140,12 +145,10 @@ class RunFolder:
         except InputError:
             return self.data.is_dir() or self.tokenizer.is_dir()
 
-    @staticmethod
-    def _is_left_behind(path: Path) -> bool:
-        """Whether a command that was killed before its first record left this: a temporary, or chosen items."""
-        if path.name == SELECTION_FOLDER and path.is_dir():
-            return all(any(inner.match(kind) for kind in SELECTION_FILES) for inner in path.iterdir())
-        return path.match(".*.tmp")
+    def _is_left_behind(self) -> bool:
+        """Whether a post-training that was killed before its first record left the folder of chosen items."""
+        folder = self.path / SELECTION_FOLDER
+        return folder.is_dir() and all(any(path.match(kind) for kind in SELECTION_FILES) for path in folder.iterdir())
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -182,9 +185,7 @@ class RunFolder:
     def clear(self) -> None:
         """Removes what an earlier run wrote here, and nothing else."""
         shutil.rmtree(self.work, ignore_errors=True)
-        names = (RUN_FILE, "config.json", "generation_config.json", "model.safetensors", "labels.txt.gz", "curve.svg")
-        # META_FILE last: after a kill the folder is still known as ours.
-        for name in (*names, "curve.png", "README.md", "tokenizer.json", "tokenizer_config.json", META_FILE):
+        for name in (*WRITTEN, META_FILE):  # META_FILE last: after a kill the folder is still known as ours
             (self.path / name).unlink(missing_ok=True)
         for curves in self.tensorboard.glob("events.out.tfevents.*"):
             curves.unlink()

@@ -72,12 +72,22 @@ class _Feed:
 def looks_binary(start: bytes) -> bool:
     r"""Whether a file that starts like this is no text. UTF-16 is text, although it has many zeros.
 
-    >>> looks_binary(b"PK\x03\x04\x14\x00\x06\x00"), looks_binary("id,größe\r\n".encode("utf-16"))
+    >>> looks_binary(b"PK\x03\x04\x14\x00\x06\x00\x08\x00\x00\x00"), looks_binary("id,größe\r\n".encode("utf-16"))
     (True, False)
+    >>> looks_binary("id,текст\n1,привет\n".encode("utf-16-le"))
+    False
     """
     zeros, control = start.count(0), len(start) - len(start.translate(None, CONTROL))
-    marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return zeros > 0 and control > 0 and 50 * (zeros + control) > len(start) and not marked
+    return zeros > 0 and control > 0 and 50 * (zeros + control) > len(start) and not _is_wide(start)
+
+
+def _is_wide(start: bytes) -> bool:
+    """Whether this may be UTF-16: it says so, or many bytes are 0, all in every second place and beside letters."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return True
+    high, low = sorted((start[::2], start[1::2]), key=lambda half: -half.count(0))
+    beside = bytes(letter for zero, letter in zip(high, low, strict=False) if not zero)
+    return 20 * len(beside) > len(start) and not low.count(0) and len(beside.translate(None, CONTROL)) == len(beside)
 
 
 class TableReader(Reader):
