@@ -9,10 +9,9 @@ from pusl_eval.normalize import normalize
 # Signs of such scripts: Thai, Lao, Burmese, Khmer, Chinese, Japanese. Each counts as a word.
 SIGNS = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31f0-\u31ff\u3400-\u9fff"
-    r"\uf900-\ufaff\uff66-\uff9f"
-    r"\U00020000-\U0003ffff"
+    r"\uf900-\ufaff\U00020000-\U0003ffff"
 )
-PIECE = re.compile(rf"[^\W{SIGNS}]+|[{SIGNS}]|[^\w\s]")  # a word or a sign of punctuation
+_PIECE = re.compile(rf"[^\W{SIGNS}]+|[{SIGNS}]|[^\w\s]")  # a word or a sign of punctuation
 _WORD = re.compile(rf"[^\W{SIGNS}]+|[{SIGNS}]")
 _SIGN = re.compile(f"[{SIGNS}]")
 _RUN = re.compile(rf"[{SIGNS}]{{2,}}")
@@ -32,13 +31,21 @@ def unspaced(text: str) -> bool:
     return _SIGN.search(text) is not None
 
 
-def parts(piece: str) -> list[str]:
-    """A normalized piece as pieces again: normalizing turns halfwidth katakana, for one, into several signs.
+def located(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """Words and signs of punctuation, normalized, and where each is in the text as given.
 
-    >>> parts("drone"), parts(normalize("ｶﾒﾗ"))
-    (['drone'], ['カ', 'メ', 'ラ'])
+    >>> located("Node.js  X")
+    (['node', '.', 'js', 'x'], [(0, 4), (4, 5), (5, 7), (9, 10)])
+    >>> located("ｶﾞﾒﾗ")  # one piece, of which normalizing makes three
+    (['ガ', 'メ', 'ラ'], [(0, 4), (0, 4), (0, 4)])
     """
-    return PIECE.findall(piece) if unspaced(piece) else [piece]
+    pieces, spans = list[str](), list[tuple[int, int]]()
+    for match in _PIECE.finditer(text):
+        piece = normalize(match[0])
+        own = _PIECE.findall(piece) if unspaced(piece) else [piece]
+        pieces += own
+        spans += [match.span()] * len(own)
+    return pieces, spans
 
 
 def pairs(text: str) -> list[str]:

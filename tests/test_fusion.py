@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -244,6 +245,12 @@ def test_a_source_that_proposes_nothing_can_be_left_out(tmp_path: Path) -> None:
     report = fuse(tmp_path / "train.jsonl", tmp_path / "dev.jsonl", ["knn", "text"], tmp_path / "fused")
     assert report["percent"]["text"]["B@1"] == report["without"]["knn"]["B@1"] == 0.0
     assert report["percent"]["fused"]["B@1"] > 50
+
+
+def test_a_missing_package_is_said_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "napkinxc", None)  # as if it were not installed
+    with pytest.raises(InputError, match="needs napkinXC: pip install"):
+        parse_sources(["svm", "plt"])
 
 
 @pytest.mark.slow

@@ -42,11 +42,18 @@ class Baseline(ABC):
     """One closed-vocabulary system. `Config` is a dataclass of options, each one a command-line flag."""
 
     Config: ClassVar[type]
+    requires: ClassVar[tuple[str, str] | None] = None  # an optional package: its module and its name
     labels: list[str]
 
     def __init__(self, config: Any = None) -> None:
         self.config = self.Config() if config is None else config
         self.labels = []
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """An InputError if an optional package that the baseline needs is missing."""
+        if cls.requires:
+            need_extra(*cls.requires)
 
     def fit(self, data: TrainingData) -> None:
         """Learns from texts and labels."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pusl.baselines.label_matrix import TrainingData
-from pusl.baselines.model import Baseline, Ranking, need_extra
+from pusl.baselines.model import Baseline, Ranking
 from pusl.baselines.tfidf import Tfidf, TfidfConfig
 from pusl.config import option
 from pusl_eval.files import InputError
@@ -52,6 +52,7 @@ class Plt(Baseline):
     """
 
     Config = PltConfig
+    requires = ("napkinxc", "napkinXC")
     propensities: np.ndarray  # (m,)
     coverage: Any = None  # COV-PLT's memory
     _tree: Any = None
@@ -63,7 +64,7 @@ class Plt(Baseline):
                 raise InputError(f"--coverage-beta is {self.config.coverage_beta}; it must be 0 or more")
             if self.config.propensity != "none":
                 raise InputError("--coverage-beta and --propensity jpv are two ways to rank; give one of them")
-        need_extra("napkinxc", "napkinXC")
+        self.check_installed()
         self.tfidf = Tfidf(self.config.ngrams, self.config.min_count)
         features = self.tfidf.fit(data.texts)
         self.propensities = np.ones(len(data.labels))
@@ -148,7 +149,7 @@ class Plt(Baseline):
         shutil.copytree(self._home, folder / "napkinxc")
 
     def _load(self, folder: Path) -> None:
-        need_extra("napkinxc", "napkinXC")
+        self.check_installed()
         self.tfidf = Tfidf.load(folder)
         self.propensities = np.load(folder / "propensities.npy")
         if not (folder / "napkinxc").is_dir():

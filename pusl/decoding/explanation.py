@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TypedDict
 
-from pusl.words import PIECE, parts
+from pusl.words import located
 from pusl_eval.normalize import normalize
 
 
@@ -24,31 +24,21 @@ class Explanation(Marks, total=False):
     sources: dict[str, int]  # source -> the rank it gave the keyphrase
 
 
-Words = tuple[list[str], list[tuple[int, int]]]  # in normalized form, and where each is in the text
-
-
-def words_of(text: str) -> Words:
-    """A text's words; those of a long text are found once for all its keyphrases."""
-    words, spans = list[str](), list[tuple[int, int]]()
-    for match in PIECE.finditer(text):
-        own = parts(normalize(match[0]))
-        words += own
-        spans += [match.span()] * len(own)
-    return words, spans
+Words = tuple[list[str], list[tuple[int, int]]]  # what `located` gives
 
 
 def occurrences(text: Words, phrase: str) -> list[list[int]]:
     """Character ranges of the text whose words are the phrase's, compared in normalized form.
 
-    >>> occurrences(words_of("Zeto drone: the ZETO  Drone X2"), "zeto drone")
+    >>> occurrences(located("Zeto drone: the ZETO  Drone X2"), "zeto drone")
     [[0, 10], [16, 27]]
-    >>> occurrences(words_of("swordfish"), "sword"), occurrences(words_of("折叠无人机"), "无人机")
+    >>> occurrences(located("swordfish"), "sword"), occurrences(located("折叠无人机"), "无人机")
     ([], [[2, 5]])
-    >>> occurrences(words_of("ｶﾒﾗ"), "カメラ")
+    >>> occurrences(located("ｶﾒﾗ"), "カメラ")
     [[0, 3]]
     """
     words, spans = text
-    wanted, _ = words_of(phrase)
+    wanted, _ = located(phrase)
     if not wanted:
         return []
     size = len(wanted)
@@ -65,7 +55,7 @@ def explain(
 ) -> list[Explanation]:
     """Marks every keyphrase. `labels`: normalized training labels; `contains`: a universe's membership."""
     marks: list[Explanation] = []
-    words = words_of(text)
+    words = located(text)
     for phrase in keyphrases:
         offsets = occurrences(words, phrase)
         marks.append(

@@ -73,6 +73,8 @@ def parse_sources(words: Sequence[str]) -> list[SourceSpec]:
             if name not in ("text", *BASELINES):
                 known = ", ".join(["text", *BASELINES])
                 raise InputError(f"--sources {name!r} is unknown; expected NAME=DIR, NAME=FILE or one of: {known}")
+            if name in BASELINES:
+                baseline_class(name).check_installed()  # said now, not after the others were trained
             specs.append(SourceSpec(name, name))
             continue
         path = model_folder(place)

@@ -17,7 +17,7 @@ from scipy import sparse
 from pusl.baselines.label_matrix import label_matrix
 from pusl.baselines.tfidf import Tfidf
 from pusl.fusion.neighbors import NeighborIndex
-from pusl.words import PIECE, parts, unspaced, words
+from pusl.words import located, unspaced, words
 from pusl_eval.errors import damage_refused
 from pusl_eval.files import open_atomic
 from pusl_eval.normalize import normalize
@@ -44,7 +44,7 @@ def pieces(text: str) -> list[str]:
     >>> pieces("Node.js  Server"), pieces("无人机")
     (['node', '.', 'js', 'server'], ['无', '人', '机'])
     """
-    return [part for piece in PIECE.findall(text) for part in parts(normalize(piece))]
+    return located(text)[0]
 
 
 @lru_cache(maxsize=500_000)
@@ -64,8 +64,8 @@ class TextView:
     """
 
     def __init__(self, text: str) -> None:
-        self.text, self.pieces = text, pieces(text)
-        self.unspaced = unspaced(text)
+        self.text = text
+        self.pieces, self._places = located(text)
         self.stems = [stemmed(piece) for piece in self.pieces]
         self._line, self._stem_line = (f" {' '.join(parts)} " for parts in (self.pieces, self.stems))
         self._words, self._stem_words = frozenset(self.pieces), frozenset(self.stems)
@@ -97,19 +97,15 @@ class TextView:
 
     def as_written(self) -> Iterator[str]:
         """All word sequences with the spaces that they have in the text; without signs, a space between all words."""
-        if not self.unspaced:
+        if not unspaced(self.text):
             yield from (gram for gram, _ in self.grams())
             return
-        line = normalize(self.text)
-        ends = [0]
-        for piece in self.pieces:
-            ends.append(line.find(piece, ends[-1]) + len(piece))
         for first, last in self._spans():
-            yield line[ends[first + 1] - len(self.pieces[first]) : ends[last]]
+            yield normalize(self.text[self._places[first][0] : self._places[last - 1][1]])
 
     def _spans(self) -> Iterator[tuple[int, int]]:
         for first, piece in enumerate(self.pieces):
-            longest = LONGEST_UNSPACED if self.unspaced and unspaced(piece) else LONGEST
+            longest = LONGEST_UNSPACED if unspaced(piece) else LONGEST
             for last in range(first + 1, min(first + longest, len(self.pieces)) + 1):
                 yield first, last
 
